@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
@@ -87,17 +87,11 @@ def _alternatives_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=2)
 def _environment_secrets_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
-    forms = {form for value in _environment_secrets(environment) for form in _forms_of_secret(value)}
+    passwords = {value: _split_address(value)[1].partition(":")[2] for _, value in environment}
+    secrets = (v.strip() if _SECRET_VARIABLE_PATTERN.search(name) else passwords[v] for name, v in environment)
+    forms = {form for secret in secrets for form in _forms_of_secret(secret)}
     ordered = sorted((value for value in forms if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value))
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, ordered))})(?!\w)") if ordered else None
-
-
-def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    for name, value in environment:
-        if _SECRET_VARIABLE_PATTERN.search(name):
-            yield value.strip()
-        else:
-            yield _split_address(value)[1].partition(":")[2]
 
 
 def _forms_of_secret(secret: str) -> set[str]:
@@ -162,11 +156,8 @@ _SECRET_NAME_PATTERN = re.compile(
 
 
 def _is_secret_name(name: str) -> bool:
-    return (
-        denotes_secret(name)
-        or (name.isupper() and _SECRET_VARIABLE_PATTERN.search(name) is not None)
-        or name in ("token", "sig", "pass")
-    )
+    is_secret_variable = name.isupper() and _SECRET_VARIABLE_PATTERN.search(name) is not None
+    return is_secret_variable or denotes_secret(name) or name in ("token", "sig", "pass")
 
 
 def denotes_secret(name: str) -> bool:

@@ -196,16 +196,8 @@ class Reparametrise(FrozenModel):
         old = spec.parameters.get(self.parameter)
         if old is None:
             return spec
-        new = Parameter(
-            role=old.role if old.searched else "nuisance",
-            type="float",
-            low=self.low,
-            high=self.high,
-            scale=self.scale,
-            equals=self.equals,
-            when=old.when,
-            why=self.why,
-        )
+        fields = self.model_dump(include={"low", "high", "scale", "equals", "why"})
+        new = Parameter(role=old.role if old.searched else "nuisance", type="float", when=old.when, **fields)
         computed_parameter = Parameter(role="derived", formula=self.formula, when=old.when, why=f"computed from {self.by}")
         return spec.with_parameter(self.parameter, computed_parameter).with_parameter(self.by, new)
 

@@ -108,14 +108,12 @@ def axis_plot(
 ) -> AxisEvidence:
     """Return a plot of the objective against a hyperparameter. trials: to highlight; lines: values to mark, by label; span: the
     recommended range."""
-    return AxisEvidence(
-        parameter=parameter,
-        caption=caption,
-        trials=tuple(t.id for t in trials),
-        lines=tuple(Line(value=value, label=label) for label, value in (lines or {}).items()),
-        next_low=span[0],
-        next_high=span[1],
-    )
+    ids, marked, (low, high) = tuple(t.id for t in trials), _lines(lines or {}), span
+    return AxisEvidence(parameter=parameter, caption=caption, trials=ids, lines=marked, next_low=low, next_high=high)
+
+
+def _lines(lines: Mapping[str, float]) -> tuple[Line, ...]:
+    return tuple(Line(value=value, label=label) for label, value in lines.items())
 
 
 def curve_plot(
@@ -133,6 +131,6 @@ def curve_plot(
         caption=caption,
         trials=tuple(t.id for t in trials),
         marks=tuple(marks),
-        lines=tuple(Line(value=value, label=label) for label, value in (lines or {}).items()),
+        lines=_lines(lines or {}),
         shares=shares,
     )

@@ -115,14 +115,8 @@ def sort_by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) 
 
     def key(finding: Finding) -> tuple[int, int, bool, float, float, str]:
         only_advice = all(isinstance(c, Advise) for c in finding.changes)
-        return (
-            goals.index(finding.goal),
-            severities.index(finding.severity),
-            only_advice,
-            -effects.get(finding.subject or "", 0.0),
-            -finding.confidence,
-            finding.rule,
-        )
+        goal, severity = goals.index(finding.goal), severities.index(finding.severity)
+        return goal, severity, only_advice, -effects.get(finding.subject or "", 0.0), -finding.confidence, finding.rule
 
     return sorted(findings, key=key)
 

@@ -65,11 +65,8 @@ def is_regulariser(name: str) -> bool:
     words = set(words_of_name(name))
     if {"drop", "last"} <= words:  # drop_last is an option of data loaders
         return False
-    return (
-        bool(words & _REGULARISER_WORDS)
-        or any(word.startswith(_REGULARISER_PREFIXES) for word in words)
-        or any(pair <= words for pair in _REGULARISER_WORD_PAIRS)
-    )
+    has_pair = any(pair <= words for pair in _REGULARISER_WORD_PAIRS)
+    return has_pair or bool(words & _REGULARISER_WORDS) or any(word.startswith(_REGULARISER_PREFIXES) for word in words)
 
 
 def is_clipping_threshold(name: str) -> bool:

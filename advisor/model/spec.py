@@ -234,22 +234,22 @@ class StudySpec(_SpecPart):
             self._check_condition(name, parameter)
             self._check_names(name, "formula", parameter.formula)
             self._check_names(name, "equals", parameter.equals)
-        if name := self._first_in_cycle({n: p.when for n, p in self.parameters.items() if p.when}):
-            raise SpecEntryError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
-        if name := self._first_in_cycle({n: _names_in_formula(p.formula) for n, p in self.parameters.items()}):
-            raise SpecEntryError(f"the formula of {name!r} is circular", "parameters", name, "formula")
+        conditions = {n: p.when for n, p in self.parameters.items() if p.when}
+        self._reject_cycle("when", "the conditions of parameter {!r} are circular", conditions)
+        formulas = {n: _names_in_formula(p.formula) for n, p in self.parameters.items()}
+        self._reject_cycle("formula", "the formula of {!r} is circular", formulas)
         in_regions = [("forbidden", str(i), "where", name) for i, part in enumerate(self.forbidden) for name in part.where]
         for keys in (*in_regions, *(("settings", str(i), name) for i, part in enumerate(self.settings) for name in part)):
             if keys[-1] not in self.parameters:
                 raise SpecEntryError(f"{keys[-1]!r} is not in the study", *keys)
         return self
 
-    def _first_in_cycle(self, dependencies: Mapping[str, Iterable[str]]) -> str | None:
+    def _reject_cycle(self, key: str, message: str, dependencies: Mapping[str, Iterable[str]]) -> None:
         try:
             TopologicalSorter(dependencies).prepare()
         except CycleError as error:
-            return min(error.args[1], key=list(self.parameters).index)
-        return None
+            name: str = min(error.args[1], key=list(self.parameters).index)
+            raise SpecEntryError(message.format(name), "parameters", name, key) from None
 
     def _check_condition(self, name: str, parameter: Parameter) -> None:
         for parent, required in (parameter.when or {}).items():

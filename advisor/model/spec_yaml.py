@@ -184,11 +184,8 @@ def study_file_schema() -> dict[str, Any]:
     # StudySpec refers to itself, so pydantic moves its schema to $defs; users expect its keys at the top level.
     study_schema = full_schema["$defs"]["StudySpec"]
     value = {"anyOf": [{"type": kind} for kind in ("boolean", "integer", "number", "string")]}
-    study_schema["properties"]["constants"] = {
-        "type": "object",
-        "description": "Parameters that are the same in every trial, with their values.",
-        "additionalProperties": value,
-    }
+    text = "Parameters that are the same in every trial, with their values."
+    study_schema["properties"]["constants"] = {"type": "object", "description": text, "additionalProperties": value}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **study_schema, "$defs": full_schema["$defs"]}
 
 

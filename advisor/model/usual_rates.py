@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -77,12 +77,14 @@ def rates_of_optimizer(name: str) -> UsualRates | None:
 def starts_from_pretrained(params: Mapping[str, object]) -> bool:
     text = "\n".join(f"{name}\n{value}" for name, value in params.items()).lower()
     # A run can have a thousand parameters, so a fast check comes first: every matching word contains one of these strings.
-    may_match = any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path"))
-    return may_match and any(
-        mentions_pretrained(name) or name.endswith("name_or_path") or mentions_pretrained(str(value))
-        for name, value in params.items()
-        if str(value).strip().lower() not in _NOT_PRETRAINED_VALUES
-    )
+    if not any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path")):
+        return False
+    return any(mentions_pretrained(n) or n.endswith("name_or_path") or mentions_pretrained(v) for n, v in _set_params(params))
+
+
+def _set_params(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    texts = ((name, str(value)) for name, value in params.items())
+    return ((name, text) for name, text in texts if text.strip().lower() not in _NOT_PRETRAINED_VALUES)
 
 
 @lru_cache(maxsize=10_000)
@@ -97,11 +99,7 @@ def is_fine_tuning(study: Study) -> bool:
 
 
 def trains_adapter(params: Mapping[str, object]) -> bool:
-    name_value_texts = ((str(name), str(value)) for name, value in params.items())
-    return any(
-        value.strip().lower() not in _NOT_PRETRAINED_VALUES and (_mentions_adapter(name) or _mentions_adapter(value))
-        for name, value in name_value_texts
-    )
+    return any(_mentions_adapter(name) or _mentions_adapter(value) for name, value in _set_params(params))
 
 
 @lru_cache(maxsize=10_000)

@@ -139,22 +139,18 @@ def replace_by_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Poi
 def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) -> PointMask | None:
     """Return a mask of the points that sidecars replace: those within their steps and times. Points of other programs or of
     earlier parts of the training stay."""
-    parts = [
-        (i, part.from_step, part.first_time_ms, part.last_time_ms)
-        for i, sidecar in enumerate(sidecars)
-        if sidecar is not None
-        for part in sidecar.parts
-        if _is_in_sidecar(metric, part.replaced_metrics)
-    ]
+    all_parts = ((i, part) for i, sidecar in enumerate(sidecars) if sidecar is not None for part in sidecar.parts)
+    parts = [(i, part) for i, part in all_parts if _is_in_sidecar(metric, part.replaced_metrics)]
     if not parts:
         return None
 
     def which(runs: IntArray, steps: IntArray, times: IntArray) -> BoolArray:
         is_superseded = np.zeros(len(runs), dtype=np.bool_)
         is_sorted = bool((runs[1:] >= runs[:-1]).all())
-        for run, from_step, first, last in parts:
+        for run, part in parts:
             of_run = slice(*np.searchsorted(runs, [run, run + 1]).tolist()) if is_sorted else runs == run
-            is_superseded[of_run] |= (steps[of_run] >= from_step) & (times[of_run] >= first) & (times[of_run] <= last)
+            is_in_time = (times[of_run] >= part.first_time_ms) & (times[of_run] <= part.last_time_ms)
+            is_superseded[of_run] |= is_in_time & (steps[of_run] >= part.from_step)
         return is_superseded
 
     return which

@@ -49,10 +49,8 @@ def _as_mlflow_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], claus
                 values[kind].setdefault(run, []).append((key, math.nan if is_nan else value))
     runs = []
     for id, name, status, start, end, artifacts, user in rows:
-        fixed = {"experiment_id": "", "lifecycle_stage": LifecycleStage.ACTIVE}
-        times = {"start_time": start or 0, "end_time": end}  # MLflow's objects require a start time
-        # In MLflow 2, the name of the first argument is run_uuid.
-        info = RunInfo(id, user_id=user or "", status=status, artifact_uri=artifacts, run_name=name, **fixed, **times)
+        # MLflow's objects require a start time.
+        info = RunInfo(id, "", user or "", status, start or 0, end, LifecycleStage.ACTIVE, artifacts, run_name=name)
         metrics = [Metric(k, v, 0, 0) for k, v in values["metric"].get(id, ())]
         params = [Param(k, v) for k, v in values["parameter"].get(id, ())]
         tags = [RunTag(k, v) for k, v in values["tag"].get(id, ())]

@@ -325,12 +325,8 @@ def _parse_points(lines: bytes, count: int) -> database.PointBlock:
     if not count:
         return block
     types = {"step": pa.int64(), "value": pa.float64(), "time": pa.int64()}
-    table = csv.read_csv(
-        pa.BufferReader(lines),
-        read_options=csv.ReadOptions(column_names=list(types), use_threads=False),
-        parse_options=csv.ParseOptions(quote_char=False),
-        convert_options=csv.ConvertOptions(column_types=types),
-    )
+    read, parse = csv.ReadOptions(column_names=list(types), use_threads=False), csv.ParseOptions(quote_char=False)
+    table = csv.read_csv(pa.BufferReader(lines), read, parse, csv.ConvertOptions(column_types=types))
     for name in types:
         block[name] = table[name].to_numpy()
     return block

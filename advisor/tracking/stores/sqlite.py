@@ -63,10 +63,9 @@ def _first_invalid_column_type(connection: sqlite3.Connection) -> str | None:
     for table, columns in _NUMERIC_COLUMNS.items():
         for column in columns:
             key = "key" if "key" in _REQUIRED_COLUMNS[table] else "name"
-            row = connection.execute(
-                f"SELECT {key}, run_uuid, typeof({column}) FROM {table} "
-                f"WHERE typeof({column}) NOT IN ('integer', 'real', 'null') LIMIT 1"
-            ).fetchone()
+            condition = f"typeof({column}) NOT IN ('integer', 'real', 'null')"
+            sql = f"SELECT {key}, run_uuid, typeof({column}) FROM {table} WHERE {condition} LIMIT 1"
+            row = connection.execute(sql).fetchone()
             if row is not None:
                 name, run = (" ".join(str(value).split())[:100] for value in row[:2])
                 return f"{column} of {name!r} in run {run} is a {row[2]} instead of a number"

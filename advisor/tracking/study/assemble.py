@@ -77,25 +77,19 @@ def assemble(
     # A metric with at most one point per trial is a summary.
     summaries = {name for name, block in curves.blocks.items() if (np.diff(block.offsets) <= 1).all()}
     points = {name: len(block.steps) for name, block in curves.blocks.items()}
+    warnings = [*population.warnings, *experiment.warnings, *aim.warnings, *run_warnings]
+    decisions = [*population.decisions, *joined, *left_out, *kind_decisions]
     study = Study(
         spec=space.spec,
         trials=trials.trials,
         metrics=curves.blocks,
         signals=find_signal_metrics(curves.blocks, metric, points, summaries),
         inferred={**aim.inferred, **space.inferred},
-        warnings=(
-            *(w for part in (population, experiment, aim) for w in part.warnings),
-            *run_warnings,
-            *(w for part in (curves, trials, space) for w in part.warnings),
-        ),
+        warnings=(*warnings, *curves.warnings, *trials.warnings, *space.warnings),
         unit=trials.unit,
         kind=kind,
         lengths=trials.roles.steps_per_unit,
-        decisions=(
-            *(*population.decisions, *joined, *left_out),
-            *kind_decisions,
-            *(d for part in (curves, trials, space) for d in part.decisions),
-        ),
+        decisions=(*decisions, *curves.decisions, *trials.decisions, *space.decisions),
     )
     return add_metric_comparisons(add_reached_target(study), curves.summaries.get(metric, {}))
 

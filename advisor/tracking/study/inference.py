@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from advisor.model.parameter_kinds import can_be_fractional
-from advisor.model.space import AxisScale, FloatArray, HyperparameterValue, Params, scale_of_new_range
+from advisor.model.space import AxisScale, FloatArray, HyperparameterValue, ParameterType, Params, scale_of_new_range
 from advisor.model.spec import MAX_NAME_CHARS, SAME_IN_ALL_TRIALS, Parameter
 
 _NON_HYPERPARAMETER_PATTERN = re.compile(
@@ -165,14 +165,10 @@ def infer_parameter(name: str, values: Sequence[HyperparameterValue]) -> Paramet
         choices = tuple(options)
         return Parameter(role="scientific", type="categorical", choices=choices, why="inferred: the values that trials used")
     numbers = np.array(options, dtype=np.float64)
-    return Parameter(
-        role="nuisance",
-        type="int" if isinstance(options[0], int) and not can_be_fractional(name) else "float",
-        low=float(numbers.min()),
-        high=float(numbers.max()),
-        scale=infer_scale(numbers, name),
-        why="inferred: the smallest and the largest value that trials used",
-    )
+    low, high, scale = float(numbers.min()), float(numbers.max()), infer_scale(numbers, name)
+    kind: ParameterType = "int" if isinstance(options[0], int) and not can_be_fractional(name) else "float"
+    why = "inferred: the smallest and the largest value that trials used"
+    return Parameter(type=kind, low=low, high=high, scale=scale, why=why)
 
 
 def infer_scale(values: FloatArray, name: str = "") -> AxisScale:

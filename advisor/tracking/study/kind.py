@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -182,12 +183,10 @@ def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _Lo
 
 
 def _first_matching_name(group: _SignGroup, traces: _LoggedNames) -> str | None:
-    matching_names = [
-        *(f"metric {metric}" for metric in traces.metrics if _matches_sign(metric, group.metrics)),
-        *(f"parameter {name}" for name in traces.params if _matches_sign(name, group.params)),
-        *(f"{name} {v}" for name, v in traces.values.items() if len(v) <= 80 and _matches_sign(v, group.values)),
-    ]
-    return matching_names[0] if matching_names else None
+    metrics = (f"metric {metric}" for metric in traces.metrics if _matches_sign(metric, group.metrics))
+    params = (f"parameter {name}" for name in traces.params if _matches_sign(name, group.params))
+    values = (f"{name} {v}" for name, v in traces.values.items() if len(v) <= 80 and _matches_sign(v, group.values))
+    return next(chain(metrics, params, values), None)
 
 
 def _matches_sign(text: str, signs: str) -> bool:

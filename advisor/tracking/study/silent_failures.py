@@ -136,10 +136,8 @@ def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
     ):
         return ""
     step = int(curve.steps[len(curve) - length])
-    return (
-        f"{costs.metric} fell back from {costs.objective_text(best)} to the constant "
-        f"{costs.objective_text(level)} at step {step:,}"
-    )
+    values = f"from {costs.objective_text(best)} to the constant {costs.objective_text(level)}"
+    return f"{costs.metric} fell back {values} at step {step:,}"
 
 
 def _joint_collapse_evidence(blocks: CurveBlocks, costs: ObjectiveCosts, trial: int) -> str:

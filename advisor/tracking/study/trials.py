@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor import contract
 from advisor.model.reading import Decision
@@ -57,28 +57,17 @@ def build_trials(
     facts = _facts_of_trials(runs, params, roles, last_steps, start, epochs)
     for i, error in how.errors.items():
         facts[i].setdefault("error", error)
-    trials = tuple(
-        Trial(
-            index=i,
-            id=run.id,
-            name=name,
-            status=how.ends[i].status,
-            params={name: value for name, value in params[i].items() if name not in roles.omitted_names},
-            seed=_seed_of_run(run),
-            facts=facts[i],
-            started=run.started,
-            ended=run.ended,
-            reason=how.ends[i].reason,
-            tags={k: v for k, v in run.tags.items() if not k.startswith((contract.TAG_PREFIX, "mlflow."))},
-        )
-        for i, (run, name) in enumerate(zip(runs, _distinct_names(runs), strict=True))
-    )
+    trials = []
+    for i, (run, name, end) in enumerate(zip(runs, _distinct_names(runs), how.ends, strict=True)):
+        own_params = {n: v for n, v in params[i].items() if n not in roles.omitted_names}
+        tags = {k: v for k, v in run.tags.items() if not k.startswith((contract.TAG_PREFIX, "mlflow."))}
+        trial = Trial(i, run.id, name, end.status, own_params, _seed_of_run(run), facts[i], run.started, run.ended)
+        trials.append(replace(trial, reason=end.reason, tags=tags))
     by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or are_steps_epochs
     warnings = ["Metrics were logged by epoch, so every step in this report is an epoch."] if by_epoch else []
     warnings += [_BEST_SO_FAR_WARNING.format(metric=objective.metric)] if is_best_so_far(costs) else []
-    return StudyTrials(
-        trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, roles.decisions + how.decisions
-    )
+    unit: StepUnit = "epoch" if by_epoch else start.unit
+    return StudyTrials(tuple(trials), spec, unit, tuple(warnings), roles, roles.decisions + how.decisions)
 
 
 def _facts_of_trials(
