@@ -138,8 +138,7 @@ def _complete_specs(
 def first_study(
     study: Study, rules: Sequence[Rule], prepare: Callable[[StudySpec], StudySpec]
 ) -> tuple[StudySpec | None, tuple[Verdict, ...]]:
-    """Return the next study with its predicted effects (None without a recommended change), and the verdicts on the current
-    study. prepare: function that adapts the planned study before its effects are predicted."""
+    """Return (next study with predicted effects, if any; verdicts). prepare: adapts the study before the prediction."""
     verdicts = judge(study, rules)
     specs = plan(study, verdicts).specs
     if not specs:

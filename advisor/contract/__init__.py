@@ -32,8 +32,7 @@ CLIPPED = "train/clipped"
 COMPUTE_TIME = "train/compute_time_s"
 """Seconds from the arrival of a batch to the end of its optimizer step, measured on the GPU if there is one."""
 SKIPPED_STEPS = "train/skipped_steps"
-"""Steps that the gradient scaler skipped just before the logged step, because gradients overflowed; absent without a
-scaler."""
+"""Steps that the gradient scaler skipped just before the logged step, because gradients overflowed, if there is one."""
 LOSS_SCALE = "train/loss_scale"
 """Factor by which the gradient scaler multiplies the loss."""
 ATTENTION_LOGIT = "train/max_attention_logit"
@@ -114,8 +113,7 @@ optimizers; regularisation by function calls in the training code is not detecte
 TAG_COMPILED = "advisor.compiled"
 """`true` or `false`: whether `torch.compile` was applied to the model or a part of it."""
 TAG_PRECISION = "advisor.precision"
-"""JSON: {"parameters": dtype of most parameters, such as "bfloat16", "compute": dtype of most matrix products, absent if
-unknown}."""
+"""JSON: {"parameters": dtype of most parameters, "compute": dtype of most matrix products, absent if unknown}."""
 TAG_BACKENDS = "advisor.backends"
 """JSON: {"cudnn_benchmark", "cudnn_deterministic", "deterministic_algorithms", "float32_matmul_precision", "threads",
 "cpus": number of CPUs that the process may use}."""
@@ -135,8 +133,7 @@ TAG_LOADER = "advisor.loader"
 """JSON for the training loader: {"workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last", "dataset": class,
 "sampler": class or null}."""
 TAG_EVAL_BATCH_SIZE = "advisor.eval_batch_size"
-"""Number of examples per evaluation batch on one rank; to be compared with TAG_BATCH_SIZE / TAG_MICRO_BATCHES / number of
-ranks."""
+"""Examples per evaluation batch on one rank; compare with TAG_BATCH_SIZE / TAG_MICRO_BATCHES / ranks."""
 TAG_VALID_CLASS_COUNTS = "advisor.valid_class_counts"
 """JSON: [number of validation examples of each class]; recorded if the validation set holds its class labels in memory."""
 TAG_DEVICE_MEMORY = "advisor.device_memory_bytes"

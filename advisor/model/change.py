@@ -26,8 +26,7 @@ class SetRange(FrozenModel):
     """True if no later study may exceed the high end, because the machine cannot train with higher values."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the new range, clipped to the declared limits; a parameter that was not searched becomes
-        nuisance."""
+        """Return the spec with the new range within the declared limits. A parameter that was not searched becomes nuisance."""
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"

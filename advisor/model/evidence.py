@@ -106,8 +106,7 @@ def axis_plot(
     lines: Mapping[str, float] | None = None,
     span: tuple[float | None, float | None] = (None, None),
 ) -> AxisEvidence:
-    """Return a plot of the objective against a hyperparameter. trials: to highlight; lines: values to mark, by label; span: the
-    recommended range."""
+    """trials: to highlight; lines: values to mark, by label; span: the recommended range of the hyperparameter."""
     ids, marked, (low, high) = tuple(t.id for t in trials), _lines(lines or {}), span
     return AxisEvidence(parameter=parameter, caption=caption, trials=ids, lines=marked, next_low=low, next_high=high)
 

@@ -47,8 +47,7 @@ class Formula:
 
 @lru_cache(maxsize=1000)
 def parse_formula(text: str) -> Formula:
-    """Parse a formula. A name that is no Python identifier is in braces, as in `{optimizer/lr}`. Raises ValueError if the text
-    is not an arithmetic formula."""
+    """Parse a formula, with names that are no Python identifiers in braces (`{optimizer/lr}`), or raise ValueError."""
     if len(text) > _MAX_FORMULA_LENGTH:
         raise ValueError(f"a formula has at most {_MAX_FORMULA_LENGTH} characters")
     aliases: dict[str, str] = {}

@@ -9,8 +9,7 @@ from advisor.model.study import Study, Trial
 
 
 def searched_learning_rates(study: Study) -> tuple[str, FloatArray] | None:
-    """Return (name of the searched learning rate, its value in each trial), or None if the study searches no learning rate. If
-    each optimizer has its own learning rate, the first learning rate of the best trial counts."""
+    """Return (name, value in each trial) of the searched learning rate, of the best trial if there are several."""
     rate_names = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
     if not rate_names:
         return None

@@ -1,5 +1,4 @@
-"""Lists hyperparameters of well-known optimizers with the ranges of a first search, as in the Deep Learning Tuning Playbook,
-section "How should Adam's hyperparameters be tuned?"."""
+"""Lists the hyperparameters of optimizers with the ranges of a first search, by the Deep Learning Tuning Playbook."""
 
 from __future__ import annotations
 

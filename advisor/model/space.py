@@ -153,8 +153,7 @@ class Domain(BaseModel):
         return np.asarray((transform_to_scale(raw, self.scale) - low) / (high - low), dtype=np.float64)
 
     def value_at_position(self, position: float) -> HyperparameterValue:
-        """Return the value at `position`, extrapolated along the scale outside 0 to 1. Integers are rounded; choices divide
-        positions from 0 to 1 into equal parts."""
+        """Return the value at `position`, also outside 0 to 1. Integers are rounded; choices share 0 to 1 equally."""
         if not self.numeric:
             options = self.options
             return options[min(max(int(position * len(options)), 0), len(options) - 1)]
@@ -236,8 +235,7 @@ MAX_RANGE_END_DIGITS = 6
 
 
 def round_outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range outwards, to two significant digits, or more if that moves it by over 1 % of its value or
-    `width`."""
+    """Round an end outwards, to two significant digits, or more if that moves it by over 1 % of its value or `width`."""
     value = float(f"{value:.12g}")  # remove the rounding errors of earlier computations
     if not value or round_significant(value) == value:
         return value

@@ -256,8 +256,7 @@ class Study:
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """Return the trial's objective on training data, which is comparable with `cost_curve`, or else a training loss, which
-        is not."""
+        """Return the objective on training data, which is comparable with `cost_curve`, or else a training loss."""
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):
             return train_objective if self.minimize else -train_objective
@@ -280,8 +279,8 @@ class Study:
         return max(last, round(planned_steps)) if is_known and math.isfinite(planned_steps) else last
 
     def cut_short(self, trial: Trial) -> bool:
-        """Return True if the trial was pruned or stopped early, or was evaluated for less than 90 % of its planned steps;
-        without planned steps, if its status is `stopped`."""
+        """Return True if the trial was pruned, stopped early or evaluated for less than 90 % of its plan or, without one,
+        `stopped`."""
         if trial.status in ("pruned", "early_stopped"):
             return True
         evaluated_steps = self.cost_curve(trial).steps

@@ -50,8 +50,8 @@ def parse_command(text: str) -> list[str]:
 
 
 class Notifier:
-    """Sends messages in the background: at most one per event and trial, and at most one every `interval_s` seconds. If the
-    command fails, `print_line` receives one line about it."""
+    """Sends one message per event and trial in the background, with `interval_s` between messages; failures go to
+    `print_line`."""
 
     def __init__(
         self,

@@ -107,8 +107,7 @@ class StudyReader:
 
 
 def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment]]:
-    """Group the studies into lineages: rounds of which each was derived from its predecessor, from the first one on, in the
-    order of their experiments."""
+    """Group the studies into lineages, in the order of their experiments: rounds of which each was derived from the last."""
     studies = [p for p in places if find_study(places, p.study) is p]
     groups: dict[str, list[StudyInExperiment]] = {}
     for place in studies:

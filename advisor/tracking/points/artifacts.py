@@ -19,8 +19,7 @@ class UnusableFileError(Exception):
 
 @contextmanager
 def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Path]:
-    """Yield the local path of a run's artifact `path` below its folder `root`, after downloading it if necessary. If
-    tracking_uri is None, only local folders are searched. Raises UnusableFileError."""
+    """Yield the local path of an artifact below `root`, downloaded if there is a tracking_uri. Raises UnusableFileError."""
     folder = local_folder(root)
     if folder is not None:
         file = (folder / path).resolve()

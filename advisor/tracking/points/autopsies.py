@@ -27,8 +27,7 @@ def read_autopsy_text(file: Path) -> str:
 
 
 def add_autopsies(stored: Sequence[StoredRun], tracking_uri: str | None) -> tuple[list[StoredRun], tuple[str, ...]]:
-    """Return the runs with their autopsies, and a warning about each kind of unusable one. If tracking_uri is None, only local
-    folders are searched."""
+    """Return the runs with their autopsies (without a tracking_uri, of local folders), and warnings about unusable ones."""
     reasons: Counter[str] = Counter()
 
     def read(run: StoredRun) -> str | UnusableFileError:

@@ -75,8 +75,7 @@ class PointCache:
         self._known = np.zeros(0, dtype=np.bool_)
 
     def load(self, keys: Sequence[str | None], collector: PointCollector) -> BoolArray:
-        """Add the points of cached runs to the collector; return a mask of these runs, shape (runs,). keys: the `run_digest` of
-        each run, or None for a run that may still change."""
+        """Add cached points to the collector; return a mask of their runs, shape (runs,). keys: `run_digest` or None."""
         self._keys, self._known = list(keys), np.zeros(len(keys), dtype=np.bool_)
         runs_by_key = {k: run for run, k in enumerate(keys) if k is not None}
         with contextlib.suppress(OSError):

@@ -111,8 +111,7 @@ class PointCollector:
     def points(
         self, on_metric: Callable[[str, IntArray, IntArray, FloatArray, IntArray], None] | None = None
     ) -> dict[str, Points]:
-        """Return all points by metric, sorted by run, time, step and value, and empty the collector. on_metric is called with
-        each metric and its `PointColumns`."""
+        """Return and remove all points by metric, sorted by run, time, step and value. on_metric receives each metric."""
         pieces = self._group_by_metric()
         fits_in_memory = spill.fits_in_memory([len(runs) for each in pieces.values() for runs, *_ in each])
         points = {}

@@ -137,8 +137,7 @@ def replace_by_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Poi
 
 
 def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) -> PointMask | None:
-    """Return a mask of the points that sidecars replace: those within their steps and times. Points of other programs or of
-    earlier parts of the training stay."""
+    """Return a mask of the points within the steps and times of a sidecar; others come from other programs."""
     all_parts = ((i, part) for i, sidecar in enumerate(sidecars) if sidecar is not None for part in sidecar.parts)
     parts = [(i, part) for i, part in all_parts if _is_in_sidecar(metric, part.replaced_metrics)]
     if not parts:

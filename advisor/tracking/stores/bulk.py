@@ -1,5 +1,4 @@
-"""Reads the metric histories of many runs from a server with the bulk request of MLflow's UI. The server silently truncates
-long responses, so truncated curves are requested again."""
+"""Reads metric histories from a server by bulk requests, as MLflow's UI does. Silently truncated curves are read again."""
 
 from __future__ import annotations
 

@@ -86,8 +86,7 @@ class RunDatabase(ABC):
         """Return a function that reads the points of runs. metrics: index of each metric to read, by name."""
 
     def read_in_shares(self, items: Sequence[Item], read: Callable[[RunDatabase, Sequence[Item]], Result]) -> Sequence[Result]:
-        """Divide the items into shares, call `read` for each with its own connection to the same snapshot, and return the
-        results."""
+        """Call `read` for shares of the items, each with its own connection to one snapshot, and return the results."""
         return [read(self, items)]
 
 

@@ -124,8 +124,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_writable(location: StoreLocation) -> None:
-    """Raise AdvisorError if MLflow would migrate the file or cannot write to it. Roll back an interrupted write, as MLflow
-    does."""
+    """Raise AdvisorError if MLflow would migrate the file or cannot write to it. Roll back an interrupted write."""
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
         uri = f"{path.resolve().as_uri()}?mode=rw"  # mode=rw never creates a database

@@ -136,8 +136,7 @@ def _first_step_number(block: CurveBlock) -> int:
 
 
 def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
-    """Return the optimizer steps per epoch if `curve` is logged by epoch, unlike `clock`, or None if it may be logged by
-    step."""
+    """Return the steps per epoch if `curve` is logged by epoch, unlike `clock`, or None if it may be logged by step."""
     if min(len(curve), len(clock)) < _MIN_COMPARED_POINTS:
         return None
     if not (_are_times_increasing(clock.times) and _are_times_increasing(curve.times)):
@@ -190,8 +189,7 @@ def last_steps(blocks: CurveBlocks) -> IntArray:
 
 
 def are_steps_epochs(last_steps: IntArray, params: Sequence[Params]) -> bool:
-    """Return whether all metrics are logged by epoch: the last step of some trial equals its parameter for the number of
-    epochs, and no trial has a later step than this number. Trials that a tuner pruned, or that crashed, end earlier."""
+    """Return whether the last step of a trial, and no later one, equals its number of epochs; others may end earlier."""
     remaining_epochs = (planned_epochs(params) - last_steps)[last_steps >= 1]
     return bool(np.isin(remaining_epochs, (0, 1)).any() and (remaining_epochs >= 0).all())
 
@@ -202,8 +200,7 @@ def planned_epochs(params: Sequence[Params]) -> FloatArray:
 
 
 def curve_length(curve: Curve) -> int:
-    """Return the steps of a non-empty curve: 200 if they are 0, 1, ..., 199, or 0 to 200, as the first precedes the
-    training."""
+    """Return the steps of a non-empty curve: 200 if they are 0, ..., 199, or 0 to 200, as step 0 precedes the training."""
     end = int(curve.steps[-1])
     from_zero = len(curve) > 1 and curve.steps[0] == 0 and end + 1 == len(curve)
     return end + 1 if from_zero and end % _PLANNED_LENGTH_DIVISOR and not (end + 1) % _PLANNED_LENGTH_DIVISOR else end

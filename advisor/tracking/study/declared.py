@@ -51,8 +51,7 @@ def parameters_with_none_choice(runs: Sequence[Run]) -> frozenset[str]:
 
 
 def tuner_parameters(runs: Sequence[Run], params: Sequence[Params]) -> dict[str, Parameter]:
-    """Return the parameters that the tuner declares, with the union of their ranges, by name, except those whose declaration
-    contradicts the logged values. params: values of each run, shape (runs,)."""
+    """Return the parameters that the tuner declares, by name, with the union of their ranges, unless `params` contradict it."""
     result = {}
     for name, found in _distributions_by_parameter(runs).items():
         values = [p[name] for p in params if name in p]

@@ -50,9 +50,9 @@ def find_launch_failures(
 def find_memory_failures(
     blocks: CurveBlocks, params: Sequence[Params], crashed: Iterable[int], started: Sequence[float | None]
 ) -> tuple[dict[int, str], list[Decision]]:
-    """Return (out-of-memory error text by trial index, decision about them) for trials that probably ran out of memory. params:
-    hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial. If no
-    trial trained after the first failure, the store, the disk or the machine may have failed."""
+    """Return (out-of-memory error text by trial index, decision about them) for trials that probably ran out of memory.
+    crashed: trials that failed without an error text; started: start times. If no trial trained after the first failure, the
+    store, the disk or the machine may have failed."""
     is_silent = ~has_training_metrics(blocks, len(params))
     failed_trials = [i for i in crashed if is_silent[i]]
     for name in sorted({n for p in params for n in p if is_batch_size(n)}):

@@ -20,8 +20,7 @@ _ACCUMULATION_WORDS = ("accumulation", "accumulate", "accum")
 
 
 def best_model_metric(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> str | None:
-    """Return the metric that selects the best model by most runs' parameters, if any. The value "loss" is a default of
-    tools."""
+    """Return the metric that selects the best model in most runs. The value "loss" is ignored as a default of tools."""
     votes: Counter[str] = Counter()
     for run in params:
         named_metrics = {_find_named_metric(value, metrics) for name, value in run.items() if _is_objective(name)}
@@ -63,8 +62,7 @@ def best_model_direction(params: Sequence[Mapping[str, str]]) -> Direction | Non
 
 
 def max_train_steps(params: Sequence[Params], ends: Sequence[int]) -> list[int | None]:
-    """Return each trial's planned optimizer steps from its parameters, or None for all if most trials' last steps contradict
-    them. ends: last logged step of each trial, shape (trials,)."""
+    """Return each trial's planned optimizer steps, or None for all if most trials' last steps `ends` contradict them."""
     names = {k for p in params for k in p if is_training_length(k) and _STEP_COUNT_WORDS & set(words_of_name(k))}
     plans = [next((int(n) for k, v in p.items() if k in names and (n := parse_count(v)) >= 1), None) for p in params]
     agrees = [0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(plans, ends, strict=True) if p is not None and end >= 0]

@@ -17,8 +17,8 @@ _MAX_LISTED_WORDS = 5
 
 
 def check_declared_parameters(spec: StudySpec | None, params: Sequence[Params]) -> tuple[dict[str, Parameter], list[str]]:
-    """Return the declared parameters with their logged types, and a warning about each with values outside its range. params:
-    the values of each trial, shape (trials,). Raises AdvisorError if no trial logged a parameter or used its values."""
+    """Return the declared parameters with their logged types, and a warning about each with values outside its range. Raises
+    AdvisorError if no trial logged a parameter or used its values."""
     if spec is None:
         return {}, []
     warnings = []
@@ -69,8 +69,7 @@ def _format_used_values(values: Sequence[HyperparameterValue]) -> str:
 
 
 def _add_logged_type(name: str, parameter: Parameter, values: Sequence[HyperparameterValue | None]) -> Parameter:
-    """Set the type of the trials' values if none is declared. A range with a fractional end has floats, even if declared
-    int."""
+    """Set the type of the trials' values if none is declared. A range with a fractional end has floats."""
     range_ends = [end for end in (parameter.low, parameter.high) if end is not None]
     has_fraction = parameter.type == "int" and not all(float(end).is_integer() for end in range_ends)
     if not parameter.numeric or (parameter.type is not None and not has_fraction):

@@ -229,9 +229,8 @@ def _existence_condition(name: str, switches: Sequence[str], params: Sequence[Pa
 
 
 def find_duplicate_parameters(params: Sequence[Params], preferred_names: Collection[str]) -> dict[str, str]:
-    """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial, because tools log a
-    user's hyperparameter again under their own name. The original is the one in `preferred_names`, or else the shortest
-    name."""
+    """Return {duplicate: original} for varying numbers that are equal in every trial, because tools log hyperparameters again
+    under their own names. The original is the one in `preferred_names`, or else the shortest name."""
     columns: dict[tuple[HyperparameterValue | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
         column = tuple(trial.get(name) for trial in params)

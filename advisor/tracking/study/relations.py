@@ -55,9 +55,9 @@ class DependentParameter:
 
 
 def find_dependent_parameters(params: Sequence[Params], keep: Collection[str] = ()) -> tuple[DependentParameter, ...]:
-    """Return the hyperparameters that follow from others. params: values of each trial, shape (trials,). Of related ones, the
-    least important counts as dependent; lengths of training (tokens before steps) are the least important, then regularisers,
-    learning rates and batch sizes. keep: names that the study file declares, which never count as dependent."""
+    """Return the hyperparameters that follow from others. Of related ones, the least important counts as dependent: lengths of
+    training (tokens before steps), then regularisers, learning rates and batch sizes, unless the study file declares it
+    (`keep`)."""
     numeric_values = _numeric_parameters(params)
     dependents: list[DependentParameter] = []
     for name in sorted(numeric_values, key=lambda n: (*_importance_rank(n), is_training_length(n), -len(n), n)):
@@ -242,8 +242,7 @@ def _formula_name(name: str) -> str:
 
 
 def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
-    """Return whether the values are as predicted in nearly all trials, and more often than by chance. A trial that repeats the
-    preceding values does not count."""
+    """Return whether nearly all trials are as predicted, beyond chance. Repeats of the preceding trial do not count."""
     is_new_pair = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
     values, predicted = values[is_new_pair], predicted[is_new_pair]
     n = len(values)
@@ -320,8 +319,7 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
 
 
 def _keys_determine_values(keys: IntArray, values: IntArray, tests: int) -> bool:
-    """Return whether equal keys always have equal values, more often than by chance. Repeats of the preceding trial do not
-    count."""
+    """Return whether equal keys always have equal values, beyond chance. Repeats of the preceding trial do not count."""
     value_count = int(values.max()) + 1
     pairs = np.sort(keys * value_count + values)
     if ((np.diff(pairs) != 0) & (np.diff(pairs // value_count) == 0)).any():

@@ -37,8 +37,7 @@ class ParameterRoles:
 
 
 def parameter_roles(params: Sequence[Params], declared: Collection[str], last_steps: Sequence[int]) -> ParameterRoles:
-    """params: values of each trial, shape (trials,). declared: parameters in the study file, which keep their role. last_steps:
-    last logged step of each trial, shape (trials,)."""
+    """declared: parameters in the study file, which keep their role. last_steps: last logged step of each trial."""
     copies = inference.find_duplicate_parameters(params, declared)
     left = [{n: v for n, v in trial.items() if n not in copies} for trial in params]
     lengths, steps, factors = _lengths_under_unusual_names(left, declared, last_steps)

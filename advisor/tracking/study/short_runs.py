@@ -120,8 +120,7 @@ def _p_value_of_ranks(ranks: Sequence[_LastRank]) -> float:
 
 
 def _ends_are_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
-    """Return whether the trials have few different numbers of evaluations; at least two, because a bug can end all at one
-    step."""
+    """Return whether the trials have few numbers of evaluations, but at least two: a bug can end all at one step."""
     max_evaluations = max(len(c) for c in costs.curves)
     rungs = len({len(costs.curves[t]) for t in trials})
     if rungs < 2 or rungs >= max_evaluations:

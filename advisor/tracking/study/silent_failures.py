@@ -53,8 +53,7 @@ class TrialEnd:
 def find_silent_failures(
     blocks: CurveBlocks, costs: ObjectiveCosts, trials: Sequence[int], chance: float | None, examples: float = math.inf
 ) -> dict[int, TrialEnd]:
-    """Return the failures of these trials that curves show. chance: cost of guessing, if known. examples: validation
-    examples."""
+    """Return the failures of trials that curves show. chance: cost of guessing. examples: validation examples."""
     ends: dict[int, TrialEnd] = {}
     for trial in trials:
         if reason := _non_finite_evidence(blocks, costs, trial):

@@ -38,8 +38,7 @@ def build_space(
     block: CurveBlock,
     roles: Mapping[str, Parameter],
 ) -> StudySpace:
-    """spec: study file that declares the space; block: curves of the objective; roles: undeclared parameters with a known
-    role."""
+    """spec: declared space; block: curves of the objective; roles: undeclared parameters with a known role."""
     params = [t.params for t in trials]
     stated, warnings = from_study_file.check_declared_parameters(spec, params)
     inferred_parameters = {name: p for name, p in inference.infer_parameters(params).items() if name not in stated}
