@@ -93,11 +93,9 @@ class PointCache:
         new = is_cacheable & ~self._known
         must_merge = len(self._files) >= MAX_FILES
         is_written = is_cacheable if must_merge else new
-        if (
-            self._folder is None
-            or collector.count(new) < min_points
-            or not _prepare_folder(self._folder, _BYTES_PER_POINT * collector.count(is_written))
-        ):
+        if self._folder is None or collector.count(new) < min_points:
+            return collector.points()
+        if not _prepare_folder(self._folder, _BYTES_PER_POINT * collector.count(is_written)):
             return collector.points()
         with _CacheFileWriter(self._folder, self._keys, is_written) as writer:
             points = collector.points(writer.add)

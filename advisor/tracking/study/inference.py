@@ -128,9 +128,8 @@ def _none_is_choice(name: str, unset: Sequence[int], parsed: Sequence[Params], n
         column = {i: parsed[i][switch] for i in trials_without | trials_with_value if switch in parsed[i]}
         if switch == name or len(column) < len(trials_without | trials_with_value):
             continue
-        if not {column[i] for i in trials_without} & {column[i] for i in trials_with_value} and 2 * len(
-            set(column.values())
-        ) <= len(column):
+        is_separate = {column[i] for i in trials_without}.isdisjoint(column[i] for i in trials_with_value)
+        if is_separate and 2 * len(set(column.values())) <= len(column):
             return False
     return True
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from advisor import contract
 from advisor.model.space import words_of_name
@@ -33,11 +33,9 @@ def split_runs(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | Non
     """Separate the chosen runs into groups by the first sufficient evidence, if any."""
     if len(chosen) < 2:
         return None
-    for test in _SPLIT_FUNCTIONS:
-        groups = test(experiment, chosen)
-        if groups is not None and len(groups) > 1:
-            return groups
-    return None
+    tests = (_split_by_task, _split_by_sampler, _split_by_parent, _split_by_names, _split_by_model, _split_by_digits)
+    splits = (test(experiment, chosen) for test in tests)
+    return next((groups for groups in splits if groups is not None and len(groups) > 1), None)
 
 
 def _split_by_task(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
@@ -50,12 +48,8 @@ def _split_by_model(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
     """Separate runs of different models, unless one comparison searched them, at the same time and in the same ranges."""
     for name in _grouping_names(experiment, chosen, _MODEL_WORDS):
         groups = _group_by_value(experiment, chosen, name)
-        group_sizes = [len(g) for g in groups.values()]
-        if (
-            2 * len(group_sizes) <= sum(group_sizes)
-            and not _is_partial_grid(experiment, groups, name)
-            and _are_groups_separate(experiment, groups)
-        ):
+        is_repeated = 2 * len(groups) <= sum(map(len, groups.values()))
+        if is_repeated and not _is_partial_grid(experiment, groups, name) and _are_groups_separate(experiment, groups):
             return groups
     return None
 
@@ -66,19 +60,19 @@ def _split_by_sampler(experiment: Experiment, chosen: Sequence[int]) -> RunGroup
     if not tuner_runs:
         return None
     trials = tuner_runs | {i for i in chosen if experiment.runs[i].status != "FINISHED"}
-    return _group_by_condition(chosen, "a tuner's trials", "without the tuner", trials.__contains__)
+    return _group_by_membership(chosen, "a tuner's trials", "without the tuner", trials)
 
 
 def _split_by_parent(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
-    return _group_by_condition(
-        chosen, "runs of a sweep", "without a parent run", lambda i: PARENT_RUN_TAG in experiment.runs[i].tags
-    )
+    has_parent = {i for i in chosen if PARENT_RUN_TAG in experiment.runs[i].tags}
+    return _group_by_membership(chosen, "runs of a sweep", "without a parent run", has_parent)
 
 
 def _split_by_digits(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate runs with drawn numbers from runs with typed ones, if all of one kind precede the other kind."""
-    groups = _group_by_condition(chosen, "drawn at random", "set by hand", lambda i: _has_sampled_numbers(experiment.runs[i]))
-    if groups is None or min(map(len, groups.values())) < 2:
+    sampled = {i for i in chosen if _has_sampled_numbers(experiment.runs[i])}
+    groups = _group_by_membership(chosen, "drawn at random", "set by hand", sampled)
+    if min(map(len, groups.values())) < 2:
         return None
     return groups if _are_ranges_disjoint(_start_times_of_groups(experiment, groups), tests=1) else None
 
@@ -117,16 +111,6 @@ def _name_overlap(names: frozenset[str], others: frozenset[str]) -> float:
     return len(names & others) / max(len(names | others), 1)
 
 
-_SPLIT_FUNCTIONS: tuple[Callable[[Experiment, Sequence[int]], RunGroups | None], ...] = (
-    _split_by_task,
-    _split_by_sampler,
-    _split_by_parent,
-    _split_by_names,
-    _split_by_model,
-    _split_by_digits,
-)
-
-
 def _grouping_names(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str]) -> list[str]:
     """Return the parameters, or the user's tags, that end with one of the nouns and have several different words as values."""
     grouping_names = []
@@ -156,11 +140,11 @@ def _group_by_value(experiment: Experiment, chosen: Sequence[int], name: str) ->
     return groups
 
 
-def _group_by_condition(chosen: Sequence[int], yes: str, no: str, test: Callable[[int], bool]) -> RunGroups | None:
+def _group_by_membership(chosen: Sequence[int], inside: str, outside: str, members: set[int]) -> RunGroups:
     groups: RunGroups = {}
     for i in chosen:
-        groups.setdefault(yes if test(i) else no, []).append(i)
-    return groups if len(groups) > 1 else None
+        groups.setdefault(inside if i in members else outside, []).append(i)
+    return groups
 
 
 def _has_sampled_numbers(run: Run) -> bool:

@@ -38,12 +38,10 @@ def select_population(
     largest population. objective: only runs that logged this metric count. declared_study: whether a study file declares the
     search space, so that only test runs are separated. Raises AdvisorError if no run matches, or if no population has enough
     runs."""
-    if selection == "all":
-        return RunPopulation(experiment)
-    if selection is None and declared_study:
-        return _without_test_runs(experiment)
     if selection is not None:
-        return _runs_with_value(experiment, selection)
+        return RunPopulation(experiment) if selection == "all" else _runs_with_value(experiment, selection)
+    if declared_study:
+        return _without_test_runs(experiment)
     parents = {run.tags.get(PARENT_RUN_TAG) for run in experiment.runs}
     chosen, others = [i for i, run in enumerate(experiment.runs) if run.params and run.id not in parents], []
     with_objective = set(experiment.points[objective].runs.tolist()) if objective and objective in experiment.points else None

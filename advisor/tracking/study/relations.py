@@ -264,35 +264,27 @@ def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
     return float((near_counts.mean()) / len(ordered))
 
 
-@dataclass(frozen=True, slots=True)
-class _DiscreteValues:
-    """Values of a hyperparameter, as indices into its different values, shape (trials,); -1 for a missing value."""
-
-    value_indices: IntArray
-    distinct_values: int
-
-
-def _discrete_values(params: Sequence[Params]) -> dict[str, _DiscreteValues]:
+def _discrete_values(params: Sequence[Params]) -> dict[str, IntArray]:
+    """Return each hyperparameter as indices into its different values, shape (trials,); -1 for a missing value."""
     discrete_by_name = {}
     for name in sorted({n for p in params for n in p}):
         index_by_value: dict[HyperparameterValue, int] = {}
         codes = [-1 if (v := p.get(name)) is None else index_by_value.setdefault(v, len(index_by_value)) for p in params]
-        discrete_by_name[name] = _DiscreteValues(np.array(codes, dtype=np.int64), len(index_by_value))
+        discrete_by_name[name] = np.array(codes, dtype=np.int64)
     return discrete_by_name
 
 
-def _dependent_by_values(name: str, levels: Mapping[str, _DiscreteValues]) -> DependentParameter | None:
+def _dependent_by_values(name: str, levels: Mapping[str, IntArray]) -> DependentParameter | None:
     """Return the hyperparameter as dependent if two with fewer values each determine it, as depth and width the weights."""
-    own = levels[name]
-    rows = np.flatnonzero(own.value_indices >= 0)
-    values = own.value_indices[rows]
+    rows = np.flatnonzero(levels[name] >= 0)
+    values = levels[name][rows]
     known_by_name = {}
     for other, found in levels.items():
-        codes = found.value_indices[rows]
+        codes = found[rows]
         if other == name or not (codes >= 0).all():
             continue
-        value_count = found.distinct_values if len(rows) == len(found.value_indices) else len(np.unique(codes))
-        if 1 < value_count < own.distinct_values:
+        value_count = codes.max() + 1 if len(rows) == len(found) else len(np.unique(codes))
+        if 1 < value_count <= values.max():
             known_by_name[other] = codes
         if len(known_by_name) == _MAX_RELATED_PARAMETERS:
             break

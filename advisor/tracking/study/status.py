@@ -189,18 +189,14 @@ def _decisions(
     decisions = _pruning_decision(ends, guard_stops)
     if guard_stops:
         reasons = Counter(stop.stop_reason_phrase for stop in guard_stops.values()).most_common()
-        text = (
-            f"The guard stopped {len(guard_stops)} of {len(ends)} trials: "
-            f"{', '.join(f'{n} {predicate}' for predicate, n in reasons)}. "
-            "`advisor run … --continue TRIAL` continues one of them."
-        )
-        decisions.append(Decision(topic="status", text=text))
+        causes = ", ".join(f"{n} {predicate}" for predicate, n in reasons)
+        text = f"The guard stopped {len(guard_stops)} of {len(ends)} trials: {causes}."
+        decisions.append(Decision(topic="status", text=f"{text} `advisor run … --continue TRIAL` continues one of them."))
     if patience is not None:
+        when = f"{patience.evaluations_without_improvement} evaluations after their best {patience.metric}"
         text = (
-            f"{len(patience.stopped_trials)} of {len(ends)} trials stopped early, "
-            f"{patience.evaluations_without_improvement} evaluations after their best "
-            f"{patience.metric}. If you keep checkpoints, train to the planned end and choose the best one afterwards: early "
-            "stopping is then unnecessary, and the curves show how long to train."
+            f"{len(patience.stopped_trials)} of {len(ends)} trials stopped early, {when}. If you keep checkpoints, train to the "
+            "planned end and choose the best one afterwards: early stopping is then unnecessary, and the curves show how long to train."
         )
         decisions.append(Decision(topic="status", text=text, overrule=_STATUS_OVERRIDE))
     for status, words in (("diverged", "diverged"), ("not_learned", "learned nothing")):
