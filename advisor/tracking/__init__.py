@@ -43,12 +43,12 @@ class ReadOptions(TypedDict, total=False):
 
 def read_study(experiment: str, **options: Unpack[ReadOptions]) -> Study:
     """Read the study of an MLflow experiment (name or id) without changing it."""
-    return _read_own_study(experiment, options)[1]
+    return _read_own_study(experiment, **options)[1]
 
 
 def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> StudyRounds:
     """Read a study and its earlier rounds. The study file names the earlier rounds, and the same store must hold them."""
-    reader, own = _read_own_study(experiment, options)
+    reader, own = _read_own_study(experiment, **options)
     return StudyRounds(own, *reader.earlier_rounds(own))
 
 
@@ -60,21 +60,24 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
     return location.run_page_prefix(choose_experiment(experiment, open_store(location).experiments(), location).id)
 
 
-def _read_own_study(experiment: str, options: ReadOptions) -> tuple[StudyReader, Study]:
-    reader = StudyReader(options.get("tracking_uri"), options.get("filter"), options.get("on_progress"))
+def _read_own_study(
+    experiment: str,
+    *,
+    tracking_uri: str | None = None,
+    spec: StudySpec | None = None,
+    objective: str | None = None,
+    direction: Direction | None = None,
+    filter: str | None = None,
+    reading: Reading | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    unfinished: bool = False,
+) -> tuple[StudyReader, Study]:
+    reader = StudyReader(tracking_uri, filter, on_progress)
     all_runs = reader.experiment(experiment)
-    spec = options.get("spec")
     declared_spec = spec or latest_spec(all_runs.tags)
     # A study file that the user passes may have another name than the runs' tags; all runs are then analysed.
     # If the study has an earlier round, the names must agree, because trials of the earlier round must not count.
     strict = spec is None or spec.parent is not None
     study_runs = all_runs if declared_spec is None else select_study_runs(all_runs, declared_spec.study, strict=strict)
-    study = assemble(
-        study_runs,
-        spec=spec,
-        objective=options.get("objective"),
-        direction=options.get("direction"),
-        reading=options.get("reading"),
-        unfinished=options.get("unfinished", False),
-    )
+    study = assemble(study_runs, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)
     return reader, study

@@ -143,12 +143,10 @@ def _joint_collapse_evidence(blocks: CurveBlocks, costs: ObjectiveCosts, trial: 
     """Return a clause if objective and training loss both lost most of their improvement. A failed classifier may guess one
     class after another, so its accuracy need not be constant."""
     curve = costs.curves[trial].finite
-    for metric, block in blocks.items():
-        of_training = metric_direction.split_of_metric(metric) in ("train", None)
-        if metric_direction.quantity_words(metric) != ("loss",) or not of_training:
-            continue
-        loss = block.curve(trial).finite
-        if metric == costs.metric or len(loss) <= 2 * MIN_PLATEAU_EVALUATIONS:
+    losses = (m for m in blocks if m != costs.metric and metric_direction.quantity_words(m) == ("loss",))
+    for metric in (m for m in losses if metric_direction.split_of_metric(m) in ("train", None)):
+        loss = blocks[metric].curve(trial).finite
+        if len(loss) <= 2 * MIN_PLATEAU_EVALUATIONS:
             continue
         # The losses of policies and adversarial networks need not decrease, so they are weak evidence.
         share = _MIN_JOINTLY_LOST_GAIN_FRACTION if _has_fallen_clearly(loss.values) else _MIN_LOST_GAIN_FRACTION

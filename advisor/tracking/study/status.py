@@ -193,10 +193,10 @@ def _decisions(
         text = f"The guard stopped {len(guard_stops)} of {len(ends)} trials: {causes}."
         decisions.append(Decision(topic="status", text=f"{text} `advisor run … --continue TRIAL` continues one of them."))
     if patience is not None:
-        when = f"{patience.evaluations_without_improvement} evaluations after their best {patience.metric}"
+        when = f"stopped early, {patience.evaluations_without_improvement} evaluations after their best {patience.metric}"
         text = (
-            f"{len(patience.stopped_trials)} of {len(ends)} trials stopped early, {when}. If you keep checkpoints, train to the "
-            "planned end and choose the best one afterwards: early stopping is then unnecessary, and the curves show how long to train."
+            f"{len(patience.stopped_trials)} of {len(ends)} trials {when}. If you keep checkpoints, train to the planned end and choose "
+            "the best one afterwards: early stopping is then unnecessary, and the curves show how long to train."
         )
         decisions.append(Decision(topic="status", text=text, overrule=_STATUS_OVERRIDE))
     for status, words in (("diverged", "diverged"), ("not_learned", "learned nothing")):
