@@ -195,8 +195,8 @@ def _decisions(
     if patience is not None:
         when = f"stopped early, {patience.evaluations_without_improvement} evaluations after their best {patience.metric}"
         text = (
-            f"{len(patience.stopped_trials)} of {len(ends)} trials {when}. If you keep checkpoints, train to the planned end and choose "
-            "the best one afterwards: early stopping is then unnecessary, and the curves show how long to train."
+            f"{len(patience.stopped_trials)} of {len(ends)} trials {when}. If you keep checkpoints, train to the planned end and "
+            "choose the best one afterwards: early stopping is then unnecessary, and the curves show how long to train."
         )
         decisions.append(Decision(topic="status", text=text, overrule=_STATUS_OVERRIDE))
     for status, words in (("diverged", "diverged"), ("not_learned", "learned nothing")):
