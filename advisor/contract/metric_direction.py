@@ -16,15 +16,11 @@ SPLIT_BY_WORD: Mapping[str, DataSplit] = {
     "test": "test",
 }
 _WORD_ALIASES = {
-    "acc": "accuracy",
-    "accuracies": "accuracy",
+    **dict.fromkeys(("acc", "accuracies"), "accuracy"),
+    **dict.fromkeys(("losses", "logloss", "nll", "xent"), "loss"),
     "err": "error",
     "ppl": "perplexity",
     "rew": "reward",
-    "losses": "loss",
-    "logloss": "loss",
-    "nll": "loss",
-    "xent": "loss",
 }
 _FILLER_WORDS = frozenset({"batch", "step", "epoch", "mean", "avg", "metrics", "metric", "set"})
 

@@ -46,22 +46,14 @@ HYPERPARAMETERS_BY_OPTIMIZER: Mapping[str, tuple[TunableHyperparameter, ...]] = 
 """Tunable hyperparameters of each optimizer, with the ranges of a first search. The ranges are wide on purpose, but contain no
 unusual learning rates; later reports move or narrow them."""
 
-_OPTIMIZER_BY_WORD = {
-    "nesterov": "nesterov",
-    "rmsprop": "rmsprop",
-    "sgd": "sgd",
-    "momentum": "sgd",
-    "nadam": "nadam",
-    "adamw": "adamw",
-    "adam": "adam",
-}
-"""Optimizer that a word in an optimizer's name denotes; of several such words, the first one here counts."""
+_OPTIMIZER_WORDS = ("nesterov", "rmsprop", "sgd", "momentum", "nadam", "adamw", "adam")
+"""Words in names of optimizers; of several words in a name, the first one here counts."""
 
 
 def optimizer_in_value(value: HyperparameterValue) -> str | None:
     """Return the optimizer that a value such as `torch.optim.SGD` or `adamw_torch` names, or None if the value names none."""
     text = "".join(words_of_name(str(value).partition("(")[0].rpartition(".")[2]))
-    return next((name for part, name in _OPTIMIZER_BY_WORD.items() if part in text), None)
+    return next(("sgd" if word == "momentum" else word for word in _OPTIMIZER_WORDS if word in text), None)
 
 
 def optimizer_name(params: Params, facts: Mapping[str, str]) -> str:

@@ -40,24 +40,14 @@ class UsualRates(NamedTuple):
 
 SGD_RATES = UsualRates("SGD", 1e-4, 1.0)
 ADAM_RATES = UsualRates("Adam", 1e-6, 0.03)
-ADAMW_RATES = ADAM_RATES._replace(training="AdamW")
-LION_RATES = UsualRates("Lion", 1e-7, 3e-3)
 FULL_FINE_TUNING_RATES = UsualRates("fine-tuning of all weights", 1e-7, 1e-4)
 ADAPTER_RATES = UsualRates("fine-tuning with adapters", 1e-6, 1e-3)
 
+_LIKE_ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "LAMB", "Adafactor")
 RATES_BY_OPTIMIZER = {
-    "sgd": SGD_RATES,
-    "nesterov": SGD_RATES,
-    "momentum": SGD_RATES,
-    "adam": ADAM_RATES,
-    "adamw": ADAMW_RATES,
-    "nadam": ADAM_RATES._replace(training="NAdam"),
-    "radam": ADAM_RATES._replace(training="RAdam"),
-    "adamax": ADAM_RATES._replace(training="Adamax"),
-    "rmsprop": ADAM_RATES._replace(training="RMSprop"),
-    "lamb": ADAM_RATES._replace(training="LAMB"),
-    "adafactor": ADAM_RATES._replace(training="Adafactor"),
-    "lion": LION_RATES,
+    **dict.fromkeys(("sgd", "nesterov", "momentum"), SGD_RATES),
+    **{name.lower(): ADAM_RATES._replace(training=name) for name in _LIKE_ADAM},
+    "lion": UsualRates("Lion", 1e-7, 3e-3),
 }
 """Usual learning rates by a word in the optimizer's name: adamw_torch and paged_adamw_8bit both count as AdamW."""
 

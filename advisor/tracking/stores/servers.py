@@ -104,9 +104,8 @@ def connect(location: StoreLocation) -> Iterator[ServerDatabase]:
         driver = url.get_dialect().import_dbapi()
         arguments, options = url.get_dialect()(dbapi=driver).create_connect_args(url)
     except (ValueError, sqlalchemy.exc.ArgumentError):
-        raise AdvisorError(
-            f"{location.display!r} is not the address of a database; an example is {kind.example_address}"
-        ) from None
+        text = f"{location.display!r} is not the address of a database; an example is {kind.example_address}"
+        raise AdvisorError(text) from None
     try:
         with ExitStack() as connections:
 
@@ -291,9 +290,8 @@ class MysqlDatabase(ServerDatabase):
 
     def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
         def read(ids: Sequence[str]) -> database.PointBlock:
-            sql = _MYSQL_CURVES_QUERY.format(
-                ids=database.sql_placeholders(len(ids)), metrics=database.sql_placeholders(len(metrics))
-            )
+            ids_sql, metrics_sql = database.sql_placeholders(len(ids)), database.sql_placeholders(len(metrics))
+            sql = _MYSQL_CURVES_QUERY.format(ids=ids_sql, metrics=metrics_sql)
             run_indices = {id: i for i, id in enumerate(ids)}
             groups, counts, texts, truncated = [], [], [], []
             for id, key, count, text in self.query(sql, *ids, *metrics):

@@ -44,11 +44,9 @@ def build_curves(experiment: Experiment, indices: IntArray) -> ExperimentCurves:
     summaries = {metric: part.summaries for metric, part in by_metric.items() if part.summaries}
     has_no_steps = [metric for metric, part in by_metric.items() if part.has_no_steps]
     # TRL logs the times of several calls at the same step, but no rule reads these times.
-    repeated_steps = [
-        f"{metric} ({part.dropped_points:,} of {part.dropped_points + len(part.curve_block.steps):,} values)"
-        for metric, part in by_metric.items()
-        if part.dropped_points and "time" not in words_of_metric(metric)
-    ]
+    repeated = {m: part for m, part in by_metric.items() if part.dropped_points and "time" not in words_of_metric(m)}
+    counts = ((m, part.dropped_points, part.dropped_points + len(part.curve_block.steps)) for m, part in repeated.items())
+    repeated_steps = [f"{m} ({dropped:,} of {total:,} values)" for m, dropped, total in counts]
     blocks, start = axes.remove_step_offsets({metric: part.curve_block for metric, part in by_metric.items()}, len(indices))
     aligned, by_epoch = axes.convert_epochs_to_steps(blocks)
     warnings = []

@@ -23,15 +23,7 @@ from advisor.tracking.study.early_failures import find_launch_failures, find_mem
 from advisor.tracking.study.objective_costs import ObjectiveCosts
 from advisor.tracking.study.silent_failures import TrialEnd, find_silent_failures
 
-_TAG_STATUSES: tuple[TrialStatus, ...] = (
-    "complete",
-    "early_stopped",
-    "pruned",
-    "diverged",
-    "not_learned",
-    "infeasible",
-    "no_data",
-)
+_TAG_STATUSES: set[TrialStatus] = {"complete", "early_stopped", "pruned", "diverged", "not_learned", "infeasible", "no_data"}
 """Not "stopped", because a hook does not know why training ended early, nor a hook's "complete", because a tuner may have
 shortened the plan."""
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())

@@ -54,11 +54,11 @@ def _find_trials_at_target(trials: list[Trial], study: Study) -> list[Trial]:
         has_reached = last_costs <= level
         if has_reached.sum() < MIN_TRIALS_AT_TARGET:
             break
-        others_had_time = (np.minimum(last_costs, best_costs_before)[~has_reached] > level).all() and (
-            steps[~has_reached] >= MIN_FULL_LENGTH_FRACTION * steps.max()
-        ).all()
+        had_time = steps >= MIN_FULL_LENGTH_FRACTION * steps.max()
+        is_worse = np.minimum(last_costs, best_costs_before) > level
         curves_at_target = [curve for curve, yes in zip(curves, has_reached, strict=True) if yes]
-        if (best_costs_before[has_reached] > level).all() and others_had_time and _are_lengths_different(curves_at_target):
+        is_target = (best_costs_before > level)[has_reached].all() and (is_worse & had_time)[~has_reached].all()
+        if is_target and _are_lengths_different(curves_at_target):
             return [t for t, _ in curves_at_target]
     return []
 
