@@ -66,10 +66,8 @@ def find_memory_failures(
         trained_later = any(failures and (start := started[i]) is not None and start > min(failures) for i in trained)
         if trained_later and max(sizes[i] for i in trained) < limit:
             size_text = f"{clean(name)} of {setting(limit)} or more"
-            text = (
-                f"{len(failing)} of {len(params)} trials probably ran out of memory: they failed before they logged anything, and "
-                f"only with {size_text}."
-            )
+            subject = f"{len(failing)} of {len(params)} trials probably ran out of memory"
+            text = f"{subject}: they failed before they logged anything, and only with {size_text}."
             reason = f"out of memory, probably: no trial with {size_text} logged anything"
             return dict.fromkeys(failing, reason), [Decision(topic="status", text=text)]
     return {}, []

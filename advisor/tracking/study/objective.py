@@ -63,17 +63,13 @@ def choose_objective(
 
 
 def _data_split_warnings(metric: str) -> list[str]:
-    warnings = []
-    by_name = f"By its name, {metric} is computed on"
-    if metric_direction.split_of_metric(metric) == "test":
-        warnings.append(f"{by_name} test data: choose trials by a validation metric, and use the test data only once.")
-    reward_words = {"reward", "rewards", "return"} & {*metric_direction.quantity_words(metric)}
-    if metric_direction.split_of_metric(metric) == "train" and not reward_words:
-        warnings.append(
-            f"{by_name} training data. If training sees examples more than once, it hides overfitting: log a validation metric and "
-            "choose trials by it."
-        )
-    return warnings
+    by_name, split = f"By its name, {metric} is computed on", metric_direction.split_of_metric(metric)
+    if split == "test":
+        return [f"{by_name} test data: choose trials by a validation metric, and use the test data only once."]
+    if split != "train" or {"reward", "rewards", "return"} & {*metric_direction.quantity_words(metric)}:
+        return []
+    advice = "log a validation metric and choose trials by it"
+    return [f"{by_name} training data. If training sees examples more than once, it hides overfitting: {advice}."]
 
 
 def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:

@@ -68,15 +68,17 @@ def _largest_population(
     run_count = len(chosen) + sum(len(members) for _, members in others)
     # The title of a group, such as "a sweep", is not a filter, so a filter for exactly its runs is listed as well.
     other_groups_text = _format_groups(experiment, sorted(others, key=lambda o: -len(o[1])))
-    decision = Decision(
-        topic="population",
-        text=f"The experiment contains {len(others) + 1} kinds of runs, which do not form one study. We analyse the largest kind: "
-        f"{len(chosen):,} of {run_count:,} runs, {title}. The others: {other_groups_text}.",
-        overrule="--population all",
-        parameters=_parameters_that_select(experiment, chosen),
+    text = (
+        f"The experiment contains {len(others) + 1} kinds of runs, which do not form one study. We analyse the largest kind: "
+        f"{len(chosen):,} of {run_count:,} runs, {title}. The others: {other_groups_text}."
     )
+    decision = _population_decision(text, _parameters_that_select(experiment, chosen))
     warning = f"Only {len(chosen):,} of {run_count:,} runs are analysed: {title}. The other runs are of a different kind."
     return RunPopulation(_select_members(experiment, chosen), (decision,), (warning,))
+
+
+def _population_decision(text: str, parameters: tuple[str, ...] = ()) -> Decision:
+    return Decision(topic="population", text=text, overrule="--population all", parameters=parameters)
 
 
 def _without_test_runs(experiment: Experiment) -> RunPopulation:
@@ -88,13 +90,10 @@ def _without_test_runs(experiment: Experiment) -> RunPopulation:
     out = len(is_kept) - sum(is_kept)
     if not out or sum(is_launched) < _MIN_POPULATION_RUNS or not lengths:
         return RunPopulation(experiment)
-    decision = Decision(
-        topic="population",
-        text=f"{count(out, 'run')} of {len(is_kept):,} {'was' if out == 1 else 'were'} started by hand and planned another number "
-        "of steps than the study's trials. We omit these test runs.",
-        overrule="--population all",
-    )
-    return RunPopulation(select_runs(experiment, np.array(is_kept, dtype=np.bool_)), (decision,))
+    subject = f"{count(out, 'run')} of {len(is_kept):,} {'was' if out == 1 else 'were'} started by hand"
+    text = f"{subject} and planned another number of steps than the study's trials. We omit these test runs."
+    kept_runs = select_runs(experiment, np.array(is_kept, dtype=np.bool_))
+    return RunPopulation(kept_runs, (_population_decision(text),))
 
 
 def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment:
@@ -119,12 +118,8 @@ def _runs_with_value(experiment: Experiment, selection: str) -> RunPopulation:
     if not chosen_runs:
         used_values = ", ".join(shorten(v) for v, _ in values.most_common(_MAX_LISTED_POPULATIONS))
         raise AdvisorError(f"no run has {name} = {text}; values that most runs have: {used_values}")
-    decision = Decision(
-        topic="population",
-        text=f"{count(len(chosen_runs), 'run')} of {len(experiment.runs):,} with {clean(name)} = {clean(text)} are analysed.",
-        overrule="--population all",
-        parameters=_parameters_that_select(experiment, chosen_runs),
-    )
+    runs_text = f"{count(len(chosen_runs), 'run')} of {len(experiment.runs):,} with {clean(name)} = {clean(text)}"
+    decision = _population_decision(f"{runs_text} are analysed.", _parameters_that_select(experiment, chosen_runs))
     return RunPopulation(_select_members(experiment, chosen_runs), (decision,))
 
 
