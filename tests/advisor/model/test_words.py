@@ -12,6 +12,7 @@ from advisor.model.words import (
     clean,
     confidence,
     count,
+    first_few,
     listed,
     lower_first_letter,
     number,
@@ -84,6 +85,7 @@ def test_small_words() -> None:
     assert listed(["a"]) == "a"
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert listed(["a", "b", "c", "d"]) == "a, b and 2 more"
+    assert (first_few(["a", "b"], 2), first_few(["a", "b", "c"], 2)) == ("a, b", "a, b and 1 more")
     assert [confidence(v)[0] for v in (0.95, 0.8, 0.2)] == ["high", "medium", "low"]
 
 
