@@ -261,9 +261,7 @@ def as_number(value: object) -> float:
 
 _OPEN_INTERVAL_NAMES = frozenset(("beta1", "beta2"))
 _HALF_OPEN_INTERVAL_NAMES = frozenset("momentum dropout labelsmoothing rho gamma ema".split())
-_POSITIVE_PARAMETER_NAMES = frozenset(
-    "learningrate lr lr0 epsilon eps batchsize clip temperature width units layers depth".split()
-)
+_POSITIVE_PARAMETER_NAMES = {*"learningrate lr lr0 epsilon eps batchsize clip temperature width units layers depth".split()}
 _MOVING_AVERAGE_NAMES = frozenset("momentum beta1 beta2 ema".split())
 _NONNEGATIVE_PARAMETER_NAMES = frozenset("decay weightdecay wd warmup alpha l1 l2".split())
 

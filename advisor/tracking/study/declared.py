@@ -17,9 +17,7 @@ from advisor.tracking.runs import Run
 
 _DISTRIBUTION_TAG_SUFFIX = "_distribution"
 _LOG_DISTRIBUTIONS = frozenset(("LogUniformDistribution", "IntLogUniformDistribution"))
-_FLOAT_DISTRIBUTIONS = frozenset(
-    ("FloatDistribution", "UniformDistribution", "LogUniformDistribution", "DiscreteUniformDistribution")
-)
+_FLOAT_DISTRIBUTIONS = {*"FloatDistribution UniformDistribution LogUniformDistribution DiscreteUniformDistribution".split()}
 _INT_DISTRIBUTIONS = frozenset(("IntDistribution", "IntUniformDistribution", "IntLogUniformDistribution"))
 _DECLARED_REASON = "as the tuner declares it in the runs' tags"
 

@@ -20,9 +20,7 @@ from advisor.model.space import IntArray
 from advisor.tracking.runs import Experiment
 
 _AUTOLOGGING_TAG = "mlflow.autologging"
-_LIBRARIES_WITHOUT_NETWORKS = frozenset(
-    ("xgboost", "lightgbm", "catboost", "sklearn", "statsmodels", "prophet", "spark", "pyspark.ml")
-)
+_LIBRARIES_WITHOUT_NETWORKS = {*"xgboost lightgbm catboost sklearn statsmodels prophet spark pyspark.ml".split()}
 """Values of MLflow's autologging tag for libraries that train no network."""
 _POLICY_RETURN_SIGNS = ", ".join(
     f"{word} -accuracy -accuracies -margin -margins -chosen -rejected"
@@ -48,8 +46,8 @@ class _SignGroup(NamedTuple):
 class _KindSignature(NamedTuple):
     kind: WorkloadKind
     sign_groups: tuple[_SignGroup, ...]
-    min_matching_groups: int
-    consequence: str
+    min_matching_groups: int = 1
+    consequence: str = ""
     """End of the sentence "The runs seem to ..."; empty if all rules apply as usual."""
 
 
@@ -98,8 +96,6 @@ _KIND_SIGNATURES = (
                 "ddpm, ddim, diffusion, edm, unet2dmodel, v_prediction",
             ),
         ),
-        1,
-        "",
     ),
     _KindSignature(
         "self-supervised",
@@ -111,8 +107,7 @@ _KIND_SIGNATURES = (
                 "simclr, byol, moco, dino, dinov2, vicreg, barlow, simsiam, swav, ssl, contrastive, infonce, ntxent",
             ),
         ),
-        1,
-        "learn without labels, so a lower training loss need not mean a better model; only other metrics are judged",
+        consequence="learn without labels, so a lower training loss need not mean a better model; only other metrics are judged",
     ),
     _KindSignature(
         "language-model",
@@ -122,8 +117,6 @@ _KIND_SIGNATURES = (
                 "seq len, sequence length, block size, context length, vocab, n ctx",
             ),
         ),
-        1,
-        "",
     ),
 )
 """In the order in which they are tested."""
