@@ -16,9 +16,7 @@ from advisor.contract.metric_direction import (
 )
 from advisor.model.study import Signal
 
-_ADVERSARIAL_LOSS_WORDS = frozenset(
-    "g d gen disc generator discriminator adv adversarial actor critic policy value q td".split()
-)
+_ADVERSARIAL_LOSS_WORDS = {*"g d gen disc generator discriminator adv adversarial actor critic policy value q td".split()}
 """Words of losses that need not decrease: of adversarial networks and reinforcement learning."""
 _DERIVED_METRIC_WORDS = frozenset("best final last max min".split())
 """Words of metrics that only repeat values of another metric."""

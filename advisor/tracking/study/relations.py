@@ -38,9 +38,7 @@ _FORMULA_TEST_TRIALS = 24, 192
 """Numbers of trials on which formulas are tested first."""
 _TRIALS_TESTED_FIRST = 64
 """Number of trials on which we first test whether two hyperparameters determine a third."""
-_TRAINING_LENGTH_WORDS = frozenset(
-    "tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()
-)
+_TRAINING_LENGTH_WORDS = {*"tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()}
 _CANDIDATE_EXPONENTS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
 _SUMMAND_SIGNS = (1.0, -1.0)
 _EXPONENT_PAIRS = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
