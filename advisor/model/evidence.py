@@ -20,6 +20,8 @@ class Line(FrozenModel):
 
 
 class Mark(FrozenModel):
+    """A point that a plot marks on the curve of a trial."""
+
     trial: str
     step: int
     label: str

@@ -43,7 +43,7 @@ MissingDataKind = Literal[
 
 @dataclass(frozen=True)
 class DataNeed:
-    """The data that a rule needs but the study does not have; a report groups the rules that could not run by them."""
+    """The data that a rule needs but the study does not have, by which a report groups the rules that could not run."""
 
     lack: MissingDataKind
     at_least: int | None = None
