@@ -249,7 +249,7 @@ def test_old_files_are_deleted_first(store: str, folder: Path, monkeypatch: pyte
 
 def test_a_disk_that_is_full_costs_only_the_cache(store: str, folder: Path) -> None:
     script = (
-        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "import resource, signal, sys; sys.dont_write_bytecode = True; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "from advisor.tracking.stores import database; database.MIN_POINTS_TO_CACHE = 1\n"
         "from advisor.tracking.stores.reading import read_experiment\n"
