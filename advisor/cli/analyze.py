@@ -23,7 +23,6 @@ from advisor.report.text.headline import headline_goal_and_reason
 from advisor.system import shell
 
 MAX_RULE_ERROR_CHARS = 400
-"""Maximum characters of the line that is printed for a rule that raised an exception."""
 
 
 @click.command()
@@ -71,8 +70,8 @@ def analyze(
 
 
 def short_report_json(report: Report, out: Path | None, show: Callable[[MessagePart], str] = str) -> str:
-    """Return the report's main points as short JSON. out: folder of the report's files, or None if the report was not written.
-    show: function that formats names and texts from the store."""
+    """Return the main points as JSON. out: folder of the written report, or None. show: formats names and texts from the
+    store."""
     best = report.best
     answer: dict[str, Json] = {
         "action": join_items(headline_goal_and_reason(report), " ").render(show).strip(),

@@ -77,7 +77,6 @@ class RunFacts:
     command: str = ""
     seed: str = ""
     checkpoint: str = ""
-    """Path and step of the last checkpoint before the first non-finite value."""
     has_batches: bool = False
 
 
@@ -132,7 +131,6 @@ def _describe_norm_trend(rows: tuple[HistoryRow, ...]) -> str:
 
 
 def replay_instructions(record: AutopsyRecord, run: RunFacts) -> str:
-    """Return instructions to repeat the training up to the first non-finite value."""
     start_text = f"from {run.checkpoint}" if run.checkpoint else "from the start"
     seed_text = f", with seed {run.seed}" if run.seed else ""
     command_text = f"{REPLAY_SETTING} {run.command}" if run.command else f"the same command with {REPLAY_SETTING}"

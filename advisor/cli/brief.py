@@ -30,9 +30,8 @@ markdown_option = click.option(
 
 
 def bounded_answer_json(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
-    """Return one line of ASCII JSON with at most `MAX_ANSWER_CHARS` characters. Long lists and texts are truncated; a truncated
-    list ends with "… N more". Floats have four significant digits. Keys with empty values are omitted, except the keys in
-    `always`."""
+    """Return one line of ASCII JSON with at most `MAX_ANSWER_CHARS` characters: long lists and texts are truncated, floats have
+    four significant digits, and keys with empty values are omitted, except the keys in `always`."""
     for items, chars in _ANSWER_SIZE_LIMITS:
         json_line = _bounded_json_line(data, always, items, chars)
         if len(json_line) <= MAX_ANSWER_CHARS:

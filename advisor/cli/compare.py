@@ -102,8 +102,6 @@ def brief_comparison(result: Comparison) -> str:
 
 @dataclass
 class ExperimentCache:
-    """Reads each experiment only once and caches its study."""
-
     tracking_uri: str | None
     objective: str | None
     direction: Literal["minimize", "maximize"] | None

@@ -21,7 +21,6 @@ from advisor.model.words import align_columns, clean, count
 from advisor.tracking.stores.location import parse_tracking_uri
 
 _PARENT_POLL_S = 1.0
-"""Seconds between two checks of whether the parent process still runs."""
 
 
 @click.command()

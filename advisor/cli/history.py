@@ -77,7 +77,6 @@ def history(
 
 
 def short_history_json(result: Lineages | NearbySettings) -> str:
-    """Return the history as a short line of JSON, which begins with the recommended action."""
     action = _recommended_action(result) if isinstance(result, Lineages) else result.action
     return brief_json({"action": action, **result.model_dump(exclude_defaults=True)})
 
@@ -90,7 +89,6 @@ def _recommended_action(result: Lineages) -> str:
 
 
 def find_settings_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:
-    """Return the settings of the experiment that were tried near the setting `near`. Raises AdvisorError if either is unknown."""
     study = read_study(experiment, tracking_uri=tracking_uri, reading=Reading(population="all"))
     return find_nearby_settings(study, near, experiment)
 

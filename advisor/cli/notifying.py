@@ -13,15 +13,14 @@ from advisor.model.errors import AdvisorError
 from advisor.system.notifier import NOTIFICATION_EVENTS, Notification, Notifier, parse_command
 
 _GUARD_POLL_S = 1.0
-"""Seconds between two checks of whether the guard has read the store again."""
 _MAX_READS_WITHOUT_TRIAL = 2
 """A study counts as ended after this many successive reads without a running trial. A single one may fall between two trials."""
 
 
 @contextmanager
 def notifier_for_command(command: str | None, study: str, *, quiet: bool) -> Iterator[Notifier | None]:
-    """Yield a notifier that runs the user's command for each message, or None without a command. If the `with` block raises
-    AdvisorError, the notifier's last message reports the error."""
+    """Yield a notifier that runs the command for each message, or None without a command. An AdvisorError is sent as last
+    message."""
     if command is None:
         yield None
         return

@@ -141,7 +141,6 @@ analysis_options = options_as_dataclass(
     click.option("--budget", metavar="COST", help="Maximum total cost of the planned studies: 40h, or '2e6 steps'."),
     quiet_option,
 )
-"""Decorator that adds the analysis options to a command, which receives them in the argument `options`."""
 
 
 def is_severe_enough(severity: str, level: str) -> bool:

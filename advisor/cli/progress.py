@@ -13,7 +13,6 @@ from advisor.model.progress import Progress
 
 @contextmanager
 def progress_bar(*, enabled: bool) -> Iterator[Progress]:
-    """Show a progress bar during the `with` block, and yield the callback that updates the bar."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bars(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bars:

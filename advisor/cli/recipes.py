@@ -18,7 +18,6 @@ from advisor.planning.recipes.recipe import RECIPE_NAMES, RECIPES_WITH_TOKEN_LEN
 from advisor.system.processes import usable_cpus
 
 MAX_TOKENS_OR_PARAMETERS = 10**18
-"""Maximum number of tokens or parameters. A larger number is surely a typing error."""
 _COUNT_SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT_VALUE_PATTERN = re.compile(r"^(\d{1,3}(?:,\d{3})+|\d[\d_]*\.?\d*(?:e\d+)?)([kmbt]?)$")
 _RECIPE_ONLY_OPTIONS = {"tokens": "--tokens", "batch_tokens": "--batch-tokens", "model_parameters": "--params"}
@@ -45,7 +44,6 @@ class CountType(click.ParamType[int]):
     name = "count"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Report a usage error if the text is not a number between 1 and `MAX_TOKENS_OR_PARAMETERS`."""
         if isinstance(value, int):
             return value
         match = _COUNT_VALUE_PATTERN.match(str(value).strip().lower())
@@ -120,7 +118,6 @@ def trainer_command_options(recipe: str, spec: StudySpec, names: Collection[str]
 
 
 def print_hint_without_gpu() -> None:
-    """If this machine has several CPUs and no GPU, print how to train two trials at a time."""
     if not find_gpus() and usable_cpus() > 1:
         click.echo("\nThis machine has no GPU. With `advisor run -j 2`, two trials train at a time.", err=True)
 

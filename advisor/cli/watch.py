@@ -91,11 +91,8 @@ def serve_live_report(
     echo: Callable[[str], object],
     interval_s: float = ANALYSIS_INTERVAL_S,
 ) -> None:
-    """Serve the report until the user interrupts. When the experiment's data change, analyze again and serve the new report.
-
-    echo: function that prints one line about each change. If an analysis fails, print the error and repeat the analysis. Raises
-    AdvisorError if the port is in use.
-    """
+    """Serve the report until the user interrupts, and a new report when the experiment's data change. echo: function that
+    prints a line about each change or failed analysis. Raises AdvisorError if the port is in use."""
     with convert_os_errors(f"cannot serve on port {port}", "choose another --port"):
         live_report = LiveReport(port)
     announced_alarms: set[tuple[str, str]] = set()
@@ -121,7 +118,6 @@ def serve_live_report(
 
 
 def _announce_alarms(report: Report, announced: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
-    """Print the alarms that were not announced before, and add their keys to `announced`."""
     for key, line in trial_alarms(report, announced):
         announced.add(key)
         echo(f"{_clock_time()} {line}")

@@ -41,7 +41,6 @@ from advisor.report.text.run_command import has_recorded_command, options_withou
 from advisor.report.text.unlocks import missing_data_actions
 
 SHOWN_BEST_TRIALS = 5
-"""Number of best trials whose training curves the report always shows."""
 
 MAX_CURVES_PER_FIGURE = 10
 
@@ -57,9 +56,8 @@ def build_report(
     command: str | None = None,
     history: History | None = None,
 ) -> Report:
-    """specs: the next studies, in the order to run them. stop: the reason to propose no next study although findings ask for
-    one. command: the command line of the analysis.
-    """
+    """specs: the next studies in order. stop: reason for proposing none although findings ask for one. command: command line of
+    the analysis."""
     ranked, spread = study.ranked(), _repeat_spread(study)
     decisions = (*study.decisions, *settings.search_space_decisions(study))
     status_counts: Counter[str] = Counter(t.status for t in study.trials)

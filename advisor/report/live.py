@@ -27,8 +27,7 @@ MAX_CONNECTIONS = 64
 IDLE_TIMEOUT_S = 10.0
 """Seconds without any data transfer after which a connection is closed."""
 WRITE_CHUNK_BYTES = 64 << 10
-"""Bytes per write, which a browser must accept within `IDLE_TIMEOUT_S`. Over a slow connection, such as an SSH tunnel, a whole
-report may take longer than `IDLE_TIMEOUT_S`."""
+"""Bytes per write, which a browser must accept within `IDLE_TIMEOUT_S`; a whole report may take longer over a slow tunnel."""
 
 MAX_STOPPED_TRIAL_ROWS = 50
 
@@ -52,7 +51,6 @@ class LiveTrialRow:
 
 
 def live_trial_rows(report: ReportData) -> tuple[LiveTrialRow, ...]:
-    """Return rows for the report's running trials, followed by rows for the trials that the guard stopped."""
     rows = []
     for t in report.running:
         progress = f"step {t.step:,}" if t.done is None else str(Percent(t.done))
@@ -69,13 +67,10 @@ class LivePageState:
     """The server's answer to the page, which polls the server every few seconds."""
 
     version: int = 0
-    """Number of reports shown so far. The page reloads when this number changes."""
     at: str = ""
     """Local time at which the current report was made."""
     changes: tuple[str, ...] = ()
-    """Differences between the current report and the previous one, one sentence each."""
     running: tuple[LiveTrialRow, ...] = ()
-    """Rows for the running trials, most urgent first, and then for the stopped trials."""
     summary: str = ""
     """Sentences on the running trials and the saved steps; "" if no trial runs and none was stopped."""
     error: str | None = None
@@ -83,12 +78,10 @@ class LivePageState:
 
 
 class _ReportServer(ThreadingHTTPServer):
-    """A server that limits its open connections, and logs no error if a browser disconnects."""
-
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
-    """Maximum number of connections waiting to be accepted. With the default of 5, a browser that opens more connections at once
-    would have to retry after a second."""
+    """Maximum connections waiting to be accepted. With the default of 5, a browser that opens more would retry after a
+    second."""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}
@@ -96,7 +89,6 @@ class _ReportServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a connection in a new thread. If too many connections are open, close the oldest one first."""
         with self._guard:
             oldest = next(iter(self._open)) if len(self._open) >= MAX_CONNECTIONS else None
             self._open.pop(oldest, None)
@@ -107,7 +99,6 @@ class _ReportServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
         with self._guard:
             self._open.pop(request, None)
         super().shutdown_request(request)
@@ -130,7 +121,6 @@ class LiveReport:
 
     @property
     def url(self) -> str:
-        """Address of the page that shows the report."""
         return f"http://{LOOPBACK_ADDRESS}:{self._server.server_address[1]}/"
 
     def __enter__(self) -> LiveReport:
@@ -144,13 +134,11 @@ class LiveReport:
     def show(
         self, page: str, at: str, changes: Sequence[str] = (), running: Sequence[LiveTrialRow] = (), summary: str = ""
     ) -> None:
-        """Serve this page as the current report, with rows for the running trials above it."""
         with self._lock:
             self._page = page.encode()
             self._state = LivePageState(self._state.version + 1, at, tuple(changes), tuple(running), summary)
 
     def fail(self, error: str | None) -> None:
-        """Show on the page why the latest analysis failed. None removes the error from the page."""
         with self._lock:
             self._state = replace(self._state, error=error)
 

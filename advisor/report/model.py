@@ -32,7 +32,6 @@ TRIAL_STATUS_LABELS: Mapping[str, str] = {
     "no_data": "without data",
     "running": "running",
 }
-"""Label of each trial status, used in all sections of a report."""
 
 
 class TrialCounts(FrozenModel):
@@ -58,8 +57,8 @@ class TrialCounts(FrozenModel):
         return self.total - self.feasible - self.no_data - self.running
 
     def status_counts_text(self, *statuses: str) -> str:
-        """Return the number of trials with each of the statuses (by default, all statuses), such as "3 diverged, 1 crashed".
-        Statuses without trials are omitted."""
+        """Return the trials by status (by default, all statuses) as "3 diverged, 1 crashed", without statuses that have no
+        trials."""
         labelled_counts = ((getattr(self, status), TRIAL_STATUS_LABELS[status]) for status in statuses or TRIAL_STATUS_LABELS)
         return ", ".join(f"{n:,} {label}" for n, label in labelled_counts if n)
 
@@ -105,10 +104,8 @@ class Best(FrozenModel):
 
 
 class RepeatSpread(FrozenModel):
-    """Pooled standard deviation of the objective between repeats of the same setting.
-
-    Settings that vary more between seeds than better settings are excluded from all three numbers.
-    """
+    """Pooled standard deviation of the objective between repeats of a setting. Settings that vary more between seeds than
+    better settings are excluded from all three numbers."""
 
     deviation: float
     settings: int
@@ -119,21 +116,16 @@ class Unlock(FrozenModel):
     """A kind of data to log, or a change to the training, that allows more checks to run."""
 
     text: MessageField
-    """Sentence with the action and the number of checks that can run after it."""
     checks: tuple[str, ...]
-    """Ids of the rules that can run after this action."""
     code: str | None = None
     """Example lines of Python for the framework that logged the study, or None if adding code cannot provide the data."""
 
 
 class NextStudy(FrozenModel):
-    """A study to run next, and the name of its file."""
-
     file: str
     spec: StudySpec
     yaml: str
     cost: str = ""
-    """Estimated cost of the study, as a sentence."""
     trial_number_reason: str = ""
     """Reason for the study's number of trials, as a clause; empty if the study's goal states the number."""
     training_command: str = "python train.py"
@@ -200,17 +192,13 @@ class Provenance(FrozenModel):
     """Start time of the first trial in seconds since the epoch, or None if unknown."""
     ended: float | None = None
     command: str | None = None
-    """Command line of the analysis, or None if unknown."""
     reproduce: tuple[tuple[str, str], ...] = ()
     """(label, value) pairs that the best trial logged and that users need to repeat this trial."""
     versions: dict[str, str]
 
 
 class ReportData(FrozenModel):
-    """A study judged by the rules: the verdicts, the next studies and the data of the figures."""
-
     spec: StudySpec
-    """The search space and objective of the analysed study."""
     counts: TrialCounts
     best: Best | None
     spread: RepeatSpread | None
@@ -234,7 +222,6 @@ class ReportData(FrozenModel):
     history: History | None = None
     """All rounds up to this study, with their predictions, or None for a first round."""
     advice: tuple[AdviceRecord, ...] = ()
-    """For each rule, the gains in this store after its advice was followed."""
     runs_url: str | None = None
     """URL of a run's page in the MLflow UI, without the run id at its end, or None if the store is not a server."""
 
@@ -245,11 +232,9 @@ class ReportData(FrozenModel):
     """Effects that early stopping would have had in this study, or None if no trial has a curve."""
 
     folder: str = "advisor-report"
-    """Folder of the report, as written in the report's commands."""
 
     @property
     def minimize(self) -> bool:
-        """Whether a lower value of the objective is better."""
         return self.spec.objective.direction == "minimize"
 
     @property

@@ -16,10 +16,8 @@ from advisor.report.model import ReportData
 
 
 class Report(ReportData):
-    """A study judged by the playbook: findings, next studies and the data of the figures.
-
-    A notebook displays this report as an HTML page, `print` shows the terminal version, and `save` writes all files.
-    """
+    """A study judged by the playbook: findings, next studies and the data of the figures. A notebook displays this report as an
+    HTML page, `print` shows the terminal version, and `save` writes all files."""
 
     model_config = ConfigDict(title="Report")
 
@@ -39,11 +37,9 @@ class Report(ReportData):
         return render_terminal(self)
 
     def save(self, out_dir: Path | str) -> None:
-        """Write report.html, findings.json, findings.sarif and next/*.yaml into a folder, which is created if missing.
-
-        Each file is written atomically. The method removes unedited files of an earlier analysis from `next/`. Raises
-        AdvisorError if the folder is not writable.
-        """
+        """Write report.html, findings.json, findings.sarif and next/*.yaml into a folder, which is created if missing. Each
+        file is written atomically. The method removes unedited files of an earlier analysis from `next/`. Raises AdvisorError
+        if the folder is not writable."""
         save.save_report(self, Path(out_dir))
 
     def _repr_html_(self) -> str:

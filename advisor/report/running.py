@@ -26,7 +26,6 @@ GUARD_STATE_LABELS = {
 }
 """Short label of each verdict of the guard on a running trial, the most urgent verdict first."""
 ALARM_VERDICTS = frozenset({"doomed", "not_finite", "diverging", "stuck"})
-"""Verdicts on a running trial about which `advisor watch` alerts the user."""
 
 
 def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, ...]:

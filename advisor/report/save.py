@@ -61,7 +61,6 @@ def save_report_files(texts: Mapping[str, str], out: Path) -> None:
 
 
 def report_files(report: ReportData, study_file: StudyFile | None = None) -> dict[str, str]:
-    """Return the contents of the report's files, keyed by their paths within the report's folder."""
     file_texts = {f"next/{study.file}": study.yaml for study in report.next_studies}
     file_texts |= {"report.html": render_html(report), "findings.json": render_json(report)}
     file_texts["findings.sarif"] = render_sarif(report, study_file)

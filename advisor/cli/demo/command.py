@@ -1,5 +1,4 @@
-"""The command `advisor demo`: runs two rounds of tuning. The first study has an unsuitable search space; the second one is the
-study file that the analysis of the first round wrote."""
+"""The command `advisor demo`: tunes in an unsuitable space, and then in the space of the study file that the advisor wrote."""
 
 from __future__ import annotations
 
@@ -49,7 +48,6 @@ def first_demo_study(trials: int, seed: int) -> StudySpec:
 
 
 def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) -> None:
-    """Run both rounds of tuning. Write the MLflow store and a report on each round to the folder `out`."""
     _create_or_empty_folder(out)
     uri = f"sqlite:///{(out / 'mlflow.db').resolve()}"
     first_file = out / "round-1.yaml"

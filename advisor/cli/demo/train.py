@@ -29,7 +29,6 @@ def _load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tens
 def train_digits_network(
     params: Mapping[str, Any], *, max_train_steps: int, evaluate_every: int, seed: int, checkpoint_dir: str
 ) -> None:
-    """Train the network with these hyperparameters. Log to the trial's MLflow run, whose id is in environment variables."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     x, y, x_val, y_val = _load_digits()

@@ -23,7 +23,6 @@ SERVER_INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store
 Each answer is one JSON object. {QUOTED_TEXT_NOTICE} The key "action" holds the advisor's own conclusion; names in its
 sentences come from the store. A person must confirm the commands that an answer proposes."""
 LOOPBACK_ADDRESS = "127.0.0.1"
-"""Address of the HTTP server. Other machines cannot reach a loopback address."""
 
 
 def make_mcp_server(tools: StoreTools) -> MCPServer[None]:
@@ -74,8 +73,7 @@ def listen_on_port(port: int) -> socket.socket:
 
 
 def serve_http(server: MCPServer[None], listener: socket.socket) -> None:
-    """Serve the tools over HTTP until interrupted. The server refuses requests from web pages of other sites, which it recognises
-    by the headers Host and Origin."""
+    """Serve the tools until interrupted. The server refuses requests of other web sites, by the headers Host and Origin."""
     port = listener.getsockname()[1]
     addresses = [f"{name}:{port}" for name in (LOOPBACK_ADDRESS, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=addresses, allowed_origins=[f"http://{host}" for host in addresses])

@@ -56,7 +56,6 @@ class StoreTools:
     allow_run: bool
     """Whether `gate` records its answers in the store and `next_study` writes its report."""
     out: Path
-    """Folder into which `next_study` writes reports."""
 
     def list_experiments(self, pattern: Annotated[str, Field(description="Pattern such as cifar-*.")] = "*") -> str:
         """List the experiments of the store, newest first, with the ids that all tools accept."""

@@ -140,8 +140,6 @@ def _outcome_of_process_failure(experiment: SurveyExperiment, error: BaseExcepti
 
 @dataclass(frozen=True, slots=True)
 class SurveyExperiment:
-    """An experiment to analyze, and the folder for its report."""
-
     name: str
     reference: str
     """Name of the experiment, or its id if several experiments have the same name."""

@@ -23,8 +23,6 @@ _FIXED_SEARCH_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_
 
 @dataclass(frozen=True)
 class BlockFile:
-    """The study file of one block of a search."""
-
     path: Path
     kind: BlockKind
     spec: StudySpec
@@ -35,7 +33,6 @@ class BlockFile:
 
     @property
     def output_folder(self) -> Path:
-        """Folder into which the block's trials write their output."""
         return self.path.with_suffix("")
 
 
@@ -68,8 +65,8 @@ def write_block_file(folder: Path, number: int, block: Block, subject: str) -> B
 
 
 def check_same_starting_study(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
-    """Raise AdvisorError if the search in `folder` started from another study than `start`. correctable: whether the objective may
-    differ, because no trial has logged the old objective."""
+    """Raise AdvisorError if the search in `folder` started from another study. correctable: whether the objective may
+    differ."""
     fixed_fields = [part for part in _FIXED_SEARCH_FIELDS if not (correctable and part == "objective")]
     changed_fields = [part for part in fixed_fields if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed_fields:
@@ -80,7 +77,6 @@ def check_same_starting_study(folder: Path, files: Sequence[BlockFile], start: S
 
 
 def correct_objective_in_files(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
-    """Write the objective of the study `start` into the study files of all blocks, and return these files."""
     objective = {"objective": start.objective}
     specs = [file.spec.model_copy(update=objective) for file in files]
     specs = [

@@ -51,7 +51,6 @@ class SearchRecord:
     declined_changes: list[str] = field(default_factory=list)
     """One sentence for each value that the last analysis asked to change but that the command does not pass to the training."""
     _last_read_runs: Experiment | None = None
-    """The experiment's runs at the last read of the store, or None before the first read."""
 
     def check_experiment_is_empty(self) -> None:
         """Raise AdvisorError if the experiment already holds runs. Only a search without blocks may call this method."""
@@ -107,10 +106,8 @@ class SearchRecord:
         return first_study(add_earlier_trials(own, earlier).study, self.rules, prepare)[0]
 
     def supported_study(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
-        """Return `spec` with only those changes from `before` that the training command passes to the training.
-
-        The returned study has a training length only if the study at the start of the search has one.
-        """
+        """Return `spec` with only those changes from `before` that the training command passes to the training. The returned
+        study has a training length only if the study at the start of the search has one."""
         if self.starting_study.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
         unpassed_names = (

@@ -26,8 +26,7 @@ _BLOCK_REASONS = {
 
 
 def with_goal_and_reason(block: Block, previous: StudySpec | None, *, study: str, parent: str | None, round: int) -> Block:
-    """Return the block with the decision as the goal of its study and the reasons as notes. previous: search space before this
-    block, or None for the first block."""
+    """Return the block with the decision as goal and the reasons as notes. previous: search space before this block, if any."""
     why = (
         _BLOCK_REASONS["adaptive"]
         if block.kind == "extend" and block.spec.sampler.kind == "adaptive"
@@ -76,14 +75,12 @@ def block_subject(block: Block, previous: StudySpec | None) -> str:
 
 
 def block_decision_line(number: int, block: Block, trials: Sequence[TrainedTrial]) -> str:
-    """Return the line to show before a block of trials starts: the decision, its reasons, and the best result so far."""
     size_text = count((block.spec.trials or 1) * (block.spec.seeds or 1), "trial")
     sentences = (sentence(block.spec.goal), *block.spec.notes, best_so_far_sentence(block.spec, trials))
     return f"Block {number}, {size_text}: {' '.join(filter(None, sentences))}"
 
 
 def best_so_far_sentence(spec: StudySpec, trials: Sequence[TrainedTrial]) -> str:
-    """Return a sentence with the best result so far; "" if there are no trials."""
     costs = [t.cost for t in trials if t.probe is None and not t.failed]
     if not costs:
         return "No trial has a result yet." if trials else ""
@@ -91,7 +88,6 @@ def best_so_far_sentence(spec: StudySpec, trials: Sequence[TrainedTrial]) -> str
 
 
 def search_result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[str]:
-    """Yield the lines that `advisor tune` prints at the end about the best setting and its repeats."""
     trials = [t for b in blocks for t in b.trained]
     yield f"{count(len(trials), 'trial')} in {count(len(blocks), 'block')}."
     if not leader.any_setting_has_result(trials):

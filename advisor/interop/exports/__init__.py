@@ -12,14 +12,11 @@ if TYPE_CHECKING:
     from advisor.model.spec import StudySpec
 
 EXPORT_FORMATS = ("optuna", "ray", "wandb", "hydra", "algoperf")
-"""Names of the tools to whose formats a study can be exported."""
 
 
 def export(kind: str, spec: StudySpec, *, points: TrialParams | None = None, past: Sequence[PastTrial] = ()) -> str:
-    """Return a study in the format of a tool, one of `EXPORT_FORMATS`. Raises AdvisorError if the tool cannot express the study.
-
-    points: settings of the trials to export instead of a search space. past: ended trials of the study, only for "optuna".
-    """
+    """Return a study in the format of a tool. points: trials to export instead of a search space. past: ended trials, only for
+    "optuna". Raises AdvisorError if the tool cannot express the study."""
     if kind not in EXPORT_FORMATS:
         raise AdvisorError(f"there is no export {kind!r}; choose one of {', '.join(EXPORT_FORMATS)}")
     if past and kind != "optuna":

@@ -38,16 +38,13 @@ class GuardPruner(optuna.pruners.BasePruner):
     """
 
     def __init__(self, max_steps: int, *, policy: Policy | None = None) -> None:
-        """max_steps: number of steps of a complete trial, in the unit of the steps passed to `trial.report`.
-
-        policy: thresholds for pruning a trial. Raises ValueError if `max_steps` is not positive.
-        """
+        """max_steps: steps of a complete trial, as passed to `trial.report`. Raises ValueError if `max_steps` is not
+        positive."""
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, not {max_steps}")
         self._max_steps, self._policy = max_steps, policy or Policy()
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Return True if Optuna should prune the trial. Optuna calls this method in `trial.should_prune()`."""
         own = self._trial_progress(study, trial)
         if not len(own.steps):
             return False

@@ -1,6 +1,5 @@
-"""Writes search spaces in the formats of AlgoPerf, Hydra, Ray Tune and Weights & Biases. If an export has trials to run, its text
-contains these trials instead of a search space.
-"""
+"""Writes search spaces, or trials to run instead of a space, in the formats of AlgoPerf, Hydra, Ray Tune and Weights &
+Biases."""
 
 from __future__ import annotations
 
@@ -36,7 +35,6 @@ class StudyExport:
     trials_to_run: TrialParams | None = None
     """Settings of the trials to export instead of a search space. Optuna runs these trials first and then searches."""
     past_trials: Sequence[PastTrial] = ()
-    """Ended trials of the study. Only the export to Optuna contains them."""
 
 
 def require_plain_space(spec: StudySpec, tool: str) -> None:
@@ -86,7 +84,6 @@ def yaml_with_comments(lines: Sequence[str], content: object) -> str:
 
 
 def only_possible_value(parameter: Parameter) -> HyperparameterValue | None:
-    """Return the parameter's only possible value, or None if several values are possible."""
     if parameter.role == "fixed":
         return parameter.value
     return parameter.options[0] if len(parameter.options) == 1 else None
@@ -209,8 +206,7 @@ _HYDRA_KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
 
 def render_hydra(export: StudyExport) -> str:
-    """Return a YAML configuration for Hydra's option `--config-name`. If the export contains trials to run, each Hydra job gets
-    one trial under the key `trial`."""
+    """Return a YAML file for Hydra's option `--config-name`. Trials to run become one job each, under the key `trial`."""
     spec = export.spec
     for name in spec.parameters:
         if not _HYDRA_KEY_PATTERN.fullmatch(name):

@@ -1,8 +1,6 @@
 """Imports logs of AlgoPerf submissions: folders STUDY/WORKLOAD/trial_N with `hparams.json` and `measurements.csv`. Most
-versions of AlgoPerf also write `eval_measurements.csv`.
-
-Metrics of training batches get the prefix `train_batch/`. Times exclude evaluations, because AlgoPerf's score excludes them, too.
-"""
+versions of AlgoPerf also write `eval_measurements.csv`. Metrics of training batches get the prefix `train_batch/`. Times
+exclude evaluations, because AlgoPerf's score excludes them, too."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from advisor.model.errors import AdvisorError, convert_os_errors
 MAX_JSON_BYTES = 512_000_000
 MAX_YAML_BYTES = 2_000_000
 MAX_LINE_BYTES = 32_000_000
-"""Maximum size in bytes of one line in a file of JSON lines."""
 _MAX_PARAMS = 5_000
 _MAX_NESTING_LEVELS = 12
 
@@ -52,8 +51,7 @@ def run_name(folder: Path, root: Path) -> str:
 
 
 def folders_with_files(root: Path, is_wanted: Callable[[str], bool]) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield (folder, files) for `root` and each subfolder that contains wanted files, sorted by name. Links to folders are not
-    followed; unreadable folders are skipped."""
+    """Yield (folder, files) for each folder at or below `root` with wanted files, sorted. Links to folders are not followed."""
     for folder, below, names in os.walk(root):
         below.sort()
         files = [Path(folder, name) for name in sorted(names) if is_wanted(name)]
@@ -137,7 +135,6 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def read_optional_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file, or an empty mapping if the file does not exist."""
     return read_mapping(path) if path.is_file() else {}
 
 
@@ -147,8 +144,8 @@ def _is_huge_integer(key: Any) -> bool:
 
 
 def read_objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a file with one object per line; skip a truncated last line. Raise AdvisorError if a line is
-    longer than `MAX_LINE_BYTES` or is not a JSON object."""
+    """Yield the JSON objects of a file, one per line, without a truncated last line. Raises AdvisorError for an invalid
+    line."""
     with convert_read_errors(path), path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
             where, is_whole = f"{printable_text(path)}, line {number}", line.endswith(b"\n")
@@ -168,8 +165,8 @@ def read_objects(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
-    """Flatten a nested mapping; `separator` joins the names of all levels. Raise AdvisorError if there are too many names or
-    levels, because a small YAML file can expand to a huge mapping."""
+    """Flatten a nested mapping. Raises AdvisorError for too many names or levels: a small YAML file can expand to a huge
+    mapping."""
     flat_values: dict[str, Any] = {}
     mappings_to_flatten = [("", mapping, 1)]
     value_count = 0
@@ -200,6 +197,5 @@ def load_library(module: str, tool: str) -> Any:
 
 
 def protobuf_decode_error() -> type[Exception]:
-    """Return protobuf's exception class for an invalid message."""
     error: type[Exception] = load_library("google.protobuf.message", "protobuf").DecodeError
     return error

@@ -10,12 +10,11 @@ from advisor.interop.importers import files, results_tsv, table_files
 from advisor.model.errors import AdvisorError
 
 _MAX_EXAMINED_FILES = 200_000
-"""Maximum number of files in a folder whose names are examined."""
 
 
 def detect_import_kinds(source: str) -> list[str]:
-    """Return the kinds of runs that the files seem to contain, as in `advisor import KIND`, the most likely kind first. Raise
-    AdvisorError if no kind is recognised, or if MLflow itself wrote the files."""
+    """Return the kinds of the runs (`advisor import KIND`), the likeliest first. Raises AdvisorError for MLflow's own or
+    unknown files."""
     if "://" in source:
         return ["optuna"]
     path = files.require_existing_path(source, "the files to import")

@@ -23,18 +23,13 @@ _MAX_LISTED_NOTES = 20
 
 @dataclass(slots=True)
 class ImportSummary:
-    """Counts and messages of one import."""
-
     experiments: tuple[str, ...]
     new_runs: int = 0
-    """Number of MLflow runs that this import created."""
     unchanged_runs: int = 0
     """Number of runs of an earlier import that have no new data."""
     points: int = 0
-    """Number of metric points that this import wrote."""
     warnings: tuple[str, ...] = ()
     extended_runs: int = 0
-    """Number of runs of an earlier import to which this import added data."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each unreadable run, with the reason."""
 
@@ -58,13 +53,10 @@ def import_runs(
     direction: Direction | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import the runs of another tool into MLflow, and add the new data of runs that have grown. Nothing is deleted.
-
-    tracking_uri: address of the tracking store, by default MLflow's setting. A missing SQLite file is created. experiment: name of
-    one experiment for all runs, by default the tool's name of each experiment. objective, direction: replace the tool's objective
-    and direction. on_progress: function to call with (finished runs, total runs). Raises AdvisorError if all runs are unreadable or
-    the tracking store is not writable.
-    """
+    """Import the runs of another tool into MLflow, and add the new data of runs that have grown. Nothing is deleted. A missing
+    SQLite file is created. experiment: name of one experiment for all runs, by default the tool's experiments. objective,
+    direction: replace the tool's. on_progress: called with (finished runs, total runs). Raises AdvisorError if all runs are
+    unreadable or the store is not writable."""
     runs_by_experiment: dict[str, list[SourceRun]] = {}
     for run in source.runs:
         runs_by_experiment.setdefault(valid_text(experiment or run.experiment)[:MAX_NAME_CHARACTERS], []).append(run)

@@ -1,8 +1,6 @@
-"""Reads files of metrics in CSV, JSON lines or Parquet format, with one row per step and one column per metric.
-
-An empty cell means a missing value; a cell with `nan` means that NaN was logged. A text column with the same text in all cells
-is a parameter; other text columns are ignored.
-"""
+"""Reads files of metrics in CSV, JSON lines or Parquet format, with one row per step and one column per metric. An empty cell
+means a missing value; a cell with `nan` means that NaN was logged. A text column with the same text in all cells is a
+parameter; other text columns are ignored."""
 
 from __future__ import annotations
 
@@ -35,8 +33,6 @@ _DECIMAL_PATTERN = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """Describes what the columns of a metric file contain."""
-
     step_column: str | None = None
     """Name of the step column, or None if the row number is the step."""
     time_column: str | None = None
@@ -46,8 +42,7 @@ class TableLayout:
     param_columns: frozenset[str] = frozenset()
     """Names of the columns with hyperparameters. A run's hyperparameter is the column's first value in the run."""
     metric_name: Callable[[str], str | None] = field(default=lambda name: name)
-    """Function that converts a column name to a metric name, or to None if the column is no metric. The function is called for
-    all columns that the other fields do not name."""
+    """Function from a column to its metric or None, called for all columns that the other fields do not name."""
     blank_is_nan: bool = False
     """Whether an empty cell of a metric column is a logged NaN and not a missing value."""
 

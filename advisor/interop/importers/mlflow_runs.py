@@ -86,10 +86,8 @@ def convert_run(
     objective: Mapping[str, str] | None = None,
     continues: str | None = None,
 ) -> NewRun:
-    """Convert a run to names and values that MLflow accepts, or raise AdvisorError. objective: tags that the user chose.
-
-    number: index of the run in its source. Runs without dates get start times one second apart, in the order of these indices.
-    """
+    """Convert a run for MLflow, or raise AdvisorError. objective: tags that the user chose. number: index of the run in its
+    source; runs without dates start one second apart, in this order."""
     try:
         params = files.flatten_mapping(content.params, ".")
     except AdvisorError as error:

@@ -36,10 +36,7 @@ _MIN_EQUAL_VALUE_FRACTION = 0.9
 
 @dataclass(frozen=True, slots=True)
 class OptunaStorage:
-    """Imports the studies in an Optuna storage (a database or journal file)."""
-
     study: str | None = None
-    """Name of the only study to import; None to import all studies."""
     objective: str | None = None
     """Name or index of the objective to import; required if the study has several objectives."""
 

@@ -1,7 +1,5 @@
 """Imports results of Ray Tune: one folder per trial with `params.json` and `result.json` or `progress.csv`.
-
-`experiment_state-*.json` has the statuses and the objective; without it, a trial with an `error.txt` counts as failed.
-"""
+`experiment_state-*.json` has the statuses and the objective; without it, a trial with an `error.txt` counts as failed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Imports the file `results.tsv` of coding agents that change a training script themselves: one row per proposed change.
-
-The usual columns are `commit`, the objective (such as `val_bpb`), `memory_gb`, `status` (keep, discard or crash) and `description`.
-Rows with the same commit are repeats of one setting. Agents log zeros in all numeric columns of a crashed run; we import it as a
-failed run without a result.
-"""
+"""Imports the file `results.tsv` of coding agents that change a training script themselves: one row per proposed change. The
+usual columns are `commit`, the objective (such as `val_bpb`), `memory_gb`, `status` (keep, discard or crash) and `description`.
+Rows with the same commit are repeats of one setting. Agents log zeros in all numeric columns of a crashed run; we import it as
+a failed run without a result."""
 
 from __future__ import annotations
 
@@ -39,7 +37,6 @@ _MEMORY_COLUMN_PATTERN = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNOR
 
 
 def is_result_table(columns: Sequence[str]) -> bool:
-    """Return True if a table with these columns is the result table of a coding agent."""
     lower_names = {c.strip().lower() for c in columns}
     return {_COMMIT, _STATUS} <= lower_names or {_COMMIT, _DESCRIPTION} <= lower_names
 
@@ -72,8 +69,6 @@ class _ResultRow:
 
 @dataclass(frozen=True, slots=True)
 class ResultsTsv:
-    """Importer for the result tables of coding agents."""
-
     objective: str | None = None
     """Column that contains the objective; by default, the first numeric column after the commit."""
 
@@ -161,8 +156,7 @@ def _is_missing_value(text: str) -> bool:
 
 
 def _infer_direction(rows: Sequence[_ResultRow], numeric: Sequence[str]) -> Direction | None:
-    """Return the direction in which the objective changed from the first to the last row with status "keep". Agents keep only
-    improvements, so this is the direction of improvement."""
+    """Return the direction of change from the first to the last kept row, because agents keep only improvements."""
     is_kept = [_KEPT_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, "")) and not row.has_failed(numeric) for row in rows]
     kept_results = [row.number_in_column(numeric[0]) for row, kept_row in zip(rows, is_kept, strict=True) if kept_row]
     kept_values = [value for value in kept_results if value is not None]

@@ -85,11 +85,8 @@ class RunCurves:
             yield metric, np.frombuffer(values)
 
     def points(self) -> dict[str, MetricPoints]:
-        """Return the points of each metric, in the order in which they were added.
-
-        The time of a point without a time is its index, in ms since 1970, so that MLflow keeps the order of points. The analysis
-        treats these small times as missing (see `collect.MIN_REAL_TIME_MS`).
-        """
+        """Return the points of each metric in the order in which they were added. A point without a time gets its index in ms
+        since 1970, which keeps the order in MLflow and counts as missing in the analysis (see `collect.MIN_REAL_TIME_MS`)."""
         metric_points = {}
         for metric, (steps, values, times) in self._columns.items():
             known_times = np.frombuffer(times, np.int64)
@@ -99,8 +96,8 @@ class RunCurves:
 
 
 def convert_to_step(value: Any, error_prefix: str) -> int:
-    """Return a training step as an integer. Raises AdvisorError if the step is not an integer or has more than 64 bits.
-    error_prefix: start of the error's message."""
+    """Return a training step. Raises AdvisorError, which begins with `error_prefix`, unless it is an integer of at most 64
+    bits."""
     try:
         step = int(value)
         if isinstance(value, bool | str) or step != value:
@@ -146,8 +143,6 @@ class Importer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunList:
-    """The runs in the files of another tool, before their data are read."""
-
     runs: Sequence[SourceRun]
     notes: Sequence[str] = ()
 
@@ -182,4 +177,3 @@ class RunContent:
     """Start time in ms since 1970, or None to use the earliest time of the metric points."""
     ended_ms: int | None = None
     notes: tuple[str, ...] = ()
-    """Messages to the user about this run, one sentence each."""

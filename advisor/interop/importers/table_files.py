@@ -23,8 +23,7 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum number of metric points or rows in one file: 50 million points take 1.2 GB of memory. Even a small Parquet file can
-contain billions of equal values."""
+"""Maximum points or rows in one file (1.2 GB of memory). Even a small Parquet file can contain billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
 """Maximum size in bytes of all decompressed pages of a Parquet file. Only one batch of rows is in memory at a time."""
 _MAX_CHUNK_BYTES = 1_000_000_000
@@ -32,7 +31,6 @@ _MAX_CHUNK_BYTES = 1_000_000_000
 _MAX_TEXT_BYTES = 64_000_000
 """Maximum decoded bytes of one text column in a batch of rows. A larger text column remains dictionary-encoded."""
 _MAX_SKIPPED_ROWS = 10_000
-"""Maximum number of rows with a wrong number of cells that are skipped in a CSV file."""
 _BLOCK_BYTES = 8 << 20
 _CELLS_PER_BATCH = 4_000_000
 _MAX_ROWS_PER_BATCH = 100_000
@@ -63,11 +61,9 @@ def first_row(path: Path) -> dict[str, Any]:
 
 
 def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = False) -> Iterator[Any]:
-    """Yield the rows of the table as Arrow record batches. Cells of a CSV file are read as text, and empty cells as null.
-
-    Nested columns of Parquet files are left out unless `columns` names them. strict: reject rows with a wrong number of cells, such
-    as the incomplete last row of a growing file, and accept line breaks in quoted cells. Raises AdvisorError for a damaged file.
-    """
+    """Yield the rows of the table as Arrow record batches: cells of a CSV file as text, empty cells as null, nested Parquet
+    columns only if `columns` names them. strict: reject rows with a wrong number of cells, and accept line breaks in quoted
+    cells. Raises AdvisorError for a damaged file."""
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return _read_parquet(path, columns)
     return _read_csv(path, strict=strict)

@@ -1,10 +1,7 @@
-"""Imports a table of trials and a table of their curves, and creates one MLflow experiment for each study.
-
-The table TRIALS has one row per trial. TRIALS has the columns study, trial, params (JSON object), status, objective (name of a
-metric) and direction (min, max, minimize or maximize). TRIALS may also have the columns seed (integer or empty) and extra (JSON
-object of facts). The table CURVES has one row per metric point. CURVES has the columns study, trial, metric, step, value, and
-optionally time_s (seconds since the start of the trial).
-"""
+"""Imports a table of trials and a table of their curves, and creates one MLflow experiment for each study. TRIALS has the
+columns study, trial, params (JSON object), status, objective and direction (min, max, minimize or maximize), and optionally
+seed and extra (JSON object of facts). CURVES has study, trial, metric, step, value, and optionally time_s (seconds since the
+start of the trial)."""
 
 from __future__ import annotations
 
@@ -40,7 +37,6 @@ _POINT_COLUMNS: Mapping[str, CellType] = {
 }
 _MAX_TABLE_TRIALS = 1_000_000
 _MAX_TABLE_CHARACTERS = 200_000_000
-"""Maximum number of characters of all parameters and facts in the table of trials."""
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "complete": "FINISHED",
     "diverged": "FINISHED",
@@ -72,19 +68,14 @@ def import_tables(
     experiment: str | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import a table of trials and a table of their curves into MLflow. `import_runs` documents the parameters.
-
-    Both tables are validated before anything is written. Trials that an earlier import wrote are skipped, so that an
-    interrupted import can be repeated. Raises AdvisorError with a one-line message that names the file, column and row.
-    """
+    """Import a table of trials and a table of their curves; see `import_runs`. Both tables are validated before anything is
+    written. Raises AdvisorError, which names the file, column and row."""
     runs = TidyTables(Path(curves)).find_runs(trials)
     return import_runs(runs, tracking_uri=tracking_uri, experiment=experiment, on_progress=on_progress)
 
 
 @dataclass(frozen=True, slots=True)
 class TidyTables:
-    """Importer for a table of trials and a table of their metric points (`curves`)."""
-
     curves: Path
 
     def find_runs(self, source: str | Path) -> RunList:
@@ -240,8 +231,6 @@ def _encode_texts(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
 
 
 class _TypedTable:
-    """A table file whose cells must match the type of their column."""
-
     def __init__(self, path: Path, required_columns: Mapping[str, CellType], optional_columns: Mapping[str, CellType]) -> None:
         if path.suffix.lower() not in table_files.TABLE_SUFFIXES:
             raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")

@@ -1,8 +1,6 @@
 """Imports tables of metrics (CSV, JSON lines or Parquet). Each file contains one run, or it has a column with the names of
-several runs. Exports of Weights & Biases have the same layout, plus columns whose names begin with an underscore.
-
-The parameters for NAME.csv are read from NAME.json, NAME.yaml, NAME.config.json or NAME_config.json in the same folder.
-"""
+several runs. Exports of Weights & Biases have the same layout, plus columns whose names begin with an underscore. The
+parameters for NAME.csv are read from NAME.json, NAME.yaml, NAME.config.json or NAME_config.json in the same folder."""
 
 from __future__ import annotations
 
@@ -30,19 +28,14 @@ _INDEX_COLUMN_NAMES = ("", "index", "unnamed:_0")
 
 @dataclass(frozen=True, slots=True)
 class TableImporter:
-    """Importer for metric tables in one file format."""
-
     kind: TableFormat
     step: str | None = None
-    """Name of the step column. If None, the first column with a common name for steps is used. Without a step column, the row
-    number is the step."""
+    """Step column; by default, the first column with a usual name, or else the row number."""
     run: str | None = None
-    """Name of the column that contains the run names. If None, the first column with a common name for runs is used. Without a
-    column of run names, each file is one run."""
+    """Column of run names; by default, the first column with a usual name, or else each file is one run."""
     params: Sequence[str] = ()
     time: str | None = None
-    """Name of the time column. If None, the first column with a common name for times is used. Without a time column, points
-    have no time."""
+    """Time column; by default, the first column with a usual name, or else points have no time."""
 
     def find_runs(self, source: str | Path) -> RunList:
         suffixes = _FILE_SUFFIXES[self.kind]

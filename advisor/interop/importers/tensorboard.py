@@ -1,8 +1,6 @@
-"""Imports TensorBoard event files: each folder with event files is one run.
-
-Several event files in a folder belong to one restarted run. Three kinds of subfolders belong to the run of their parent folder:
-hyperparameters that `add_hparams` wrote, curves that `add_scalars` wrote, and Keras's folders `train` and `validation`.
-"""
+"""Imports TensorBoard event files: each folder with event files is one run. Several event files in a folder belong to one
+restarted run. Three kinds of subfolders belong to the run of their parent folder: hyperparameters that `add_hparams` wrote,
+curves that `add_scalars` wrote, and Keras's folders `train` and `validation`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Imports `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder.
-
-Only the latest file is read, because it contains the complete history. `Trainer` saves its arguments only as a pickle, which is
-never opened; parameters are read from a JSON file or from the model card.
-"""
+"""Imports `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder. Only the
+latest file is read, because it contains the complete history. `Trainer` saves its arguments only as a pickle, which is never
+opened; parameters are read from a JSON file or from the model card."""
 
 from __future__ import annotations
 
@@ -111,8 +109,7 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
 def _objective_tags(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return tags with the objective and its direction. If the arguments name none, it is the only metric with the value
-    `best_metric`."""
+    """Return the objective and its direction; without a named objective, it is the only metric with the value `best_metric`."""
     named_metric = arguments.get("metric_for_best_model")
     best_value = convert_to_value(state.get("best_metric"))
     values_by_metric: dict[str, list[float]] = {}

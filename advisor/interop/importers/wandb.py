@@ -1,8 +1,6 @@
-"""Imports runs of Weights & Biases: the run folders that `wandb` writes to disk, and exported histories (see `tabular`).
-
-A run folder (`wandb/run-…`, `wandb/offline-run-…`) contains all records in `run-ID.wandb`. Some versions also write a
-configuration and a summary under `files/`; downloaded run folders with only these files can be imported as well.
-"""
+"""Imports runs of Weights & Biases: the run folders that `wandb` writes to disk, and exported histories (see `tabular`). A run
+folder (`wandb/run-…`, `wandb/offline-run-…`) contains all records in `run-ID.wandb`. Some versions also write a configuration
+and a summary under `files/`; downloaded run folders with only these files can be imported as well."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ class RunWriter(ABC):
         return {t[SOURCE_RUN_TAG]: ImportedRun(run, t.get(SOURCE_DIGEST_TAG)) for run, t in tags.items() if SOURCE_RUN_TAG in t}
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
-        """Write runs into an experiment, and create the experiment with `tags` if it does not exist. The study file of an
-        existing experiment is replaced."""
+        """Write runs into an experiment, which is created with `tags` if missing. An existing experiment's study file is
+        replaced."""
         experiment = self._active_experiment(name)
         if experiment is None:
             experiment = self._store.get_experiment(self._create_experiment(name, tags))
@@ -98,8 +98,7 @@ class RunWriter(ABC):
 
 
 class ClientWriter(RunWriter):
-    """Writes runs to tracking servers and file stores. A new run has a tag that marks it as unfinished until all its data are
-    stored; the next import deletes unfinished runs."""
+    """Writes runs to tracking servers and file stores. A tag marks a new run as unfinished until all its data are stored."""
 
     def __init__(self, location: StoreLocation) -> None:
         with quiet_mlflow(FIRST_REQUEST_SETTINGS):
@@ -201,8 +200,8 @@ def _split_into_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 class SqlWriter(RunWriter):
-    """Writes runs directly into MLflow's SQL tables, ten or more times as fast as MLflow's client. Each SQL statement writes
-    thousands of rows, and each transaction contains complete runs. If the SQLite file is missing, it is created."""
+    """Writes runs directly into MLflow's SQL tables, ten or more times as fast as MLflow's client. A transaction has whole
+    runs."""
 
     def __init__(self, location: StoreLocation) -> None:
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore

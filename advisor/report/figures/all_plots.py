@@ -29,7 +29,6 @@ class PlotGroup:
 
 
 def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
-    """Return the groups of plots in the order of the page, without empty groups."""
     figures, positions = report.figures, best_step_positions(report)
     parallel = parallel_coordinates_figure(report)
     groups = (
@@ -57,7 +56,6 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
 
 
 def missing_plot_sentences(report: ReportData) -> tuple[str, ...]:
-    """Return one sentence for each plot that cannot be drawn, with the reason why."""
     figures = report.figures
     importance = (
         "No importance is shown: too few settings ended."

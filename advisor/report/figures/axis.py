@@ -32,13 +32,10 @@ MAX_DRAWN_DOTS = 1500
 """Maximum number of dots in one figure. If a study has more trials, dots that other dots cover are omitted."""
 
 _FAILED_STRIP_HEIGHT_PX = 24.0
-"""Height in pixels of the strip above the plot that shows failed trials."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TrialPosition:
-    """A trial with its horizontal position in the plot."""
-
     index: int
     row: TrialRow
     x: float
@@ -60,18 +57,15 @@ class _AxisPlot:
 
     @property
     def trials_outside_axis(self) -> list[_TrialPosition]:
-        """The trials whose result lies outside the limits of the vertical axis."""
         return [p for p in self.placed_trials if p.row.feasible and p.row.best is not None and p.index not in self.dot_pixels]
 
     @property
     def failed_trials(self) -> list[_TrialPosition]:
-        """The failed trials, which are drawn in the strip above the plot."""
         return [p for p in self.placed_trials if p.row.failed]
 
 
 def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
-    """Draw the objective against one hyperparameter. own: whether this is the hyperparameter's own plot, from which the plots of
-    findings reuse axes and dots."""
+    """Draw the objective against one hyperparameter. own: whether the plots of findings reuse this figure's axes and dots."""
     plot = _lay_out_axis_plot(report, evidence)
     frame, names = plot.frame, list(report.spec.searched)[:MAX_AXIS_PLOTS]
     shared_id = f"axis-{names.index(evidence.parameter)}" if evidence.parameter in names else None

@@ -34,8 +34,7 @@ MAX_TRIALS_PER_PLOT = 10
 _MAX_CURVE_ERROR_PX = 0.25
 """Maximum distance in pixels between a point that the path omits and the drawn line."""
 _MIN_ROUGH_CURVE_JUMP_PX = 1.0
-"""A curve counts as rough if the median vertical jump between successive points is at least this many pixels. If a rough curve
-also has more points than pixel columns, only its peaks are drawn."""
+"""Minimum median jump in pixels between successive points of a rough curve. Only the peaks of a dense rough curve are drawn."""
 _ROUGH_CURVE_COLUMN_PX = 6.0
 """Width in pixels of the columns in which only the minimum and maximum of a rough curve are drawn; four times the line width."""
 
@@ -45,8 +44,6 @@ _MetricCurves = tuple[MetricCurveSet, list[TrialCurve]]
 
 @dataclass(frozen=True, slots=True)
 class _DrawnCurve:
-    """A drawn curve with its colour and dash pattern."""
-
     curve: TrialCurve
     colour_index: int
     dash_index: int
@@ -54,10 +51,8 @@ class _DrawnCurve:
 
 
 def training_curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = False) -> list[Figure]:
-    """Draw the curves of `evidence` in one plot, or in one plot per metric if the metrics cannot share an axis.
-
-    late: whether to fit the vertical axis only to the last three quarters of each curve.
-    """
+    """Draw the curves in one plot, or in one per metric if they cannot share an axis. late: whether to fit the vertical axis
+    only to the last three quarters of each curve."""
     curve_sets = [s for m in evidence.metrics for s in report.figures.curves if s.metric == m]
     trials = list(dict.fromkeys(evidence.trials))[:MAX_TRIALS_PER_PLOT]
     panels = [(s, [c for t in trials for c in s.curves if c.trial == t]) for s in curve_sets]
@@ -319,7 +314,6 @@ def _clipped_value_notes(limits: AxisLimits, drawn: Sequence[_DrawnCurve]) -> li
 
 
 def curve_close_up_figure(report: ReportData, close: CurveCloseUp) -> Figure:
-    """Draw the curve's logged points with lines between them, and mark the step that the finding is about."""
     values = np.array([math.nan if v is None else v for v in close.values])
     finite_values = values[np.abs(values) < MAX_FINITE_VALUE]
     low, high = (float(finite_values.min()), float(finite_values.max())) if len(finite_values) else (0.0, 1.0)

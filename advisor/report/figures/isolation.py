@@ -17,17 +17,15 @@ from advisor.report.plot_data.model import IsolationPlot, IsolationSlice
 from advisor.report.plot_data.scale import axis_limits_of_values, objective_axis_limits, widened_axis_limits
 
 MAX_SLICE_P_VALUE = 0.05
-"""Maximum p-value at which a difference between slices of a hyperparameter's values counts as more than chance. The p-value is
-adjusted for the number of hyperparameters."""
+"""Maximum p-value, adjusted for the number of hyperparameters, at which slices differ by more than chance."""
 _MIN_SLICE_WIDTH_PX = 8.0
 _MAX_BOX_WIDTH_PX = 10.0
 """Maximum pixels of the box that shows how much a slice's best result varies by chance. A wider box would hide trials."""
 
 
 def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figure:
-    """Draw all trials as faint dots and the best trial of each slice as a strong dot. For n random trials of a slice, a line shows
-    the median of their best result, and a narrow box shows the chance variation of their best result. The number n is the same for
-    all slices."""
+    """Draw all trials as faint dots and the best trial of each slice as a strong dot. For n random trials of a slice (n is
+    equal for all slices), a line shows the median of their best result, and a narrow box its chance variation."""
     objective = report.spec.objective
     shown_values = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
     slice_values = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]

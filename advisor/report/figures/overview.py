@@ -86,7 +86,6 @@ _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 22.0
 
 
 def importance_figures(importances: StudyImportances) -> list[Figure]:
-    """Draw the importance of the hyperparameters, and of interacting pairs if there are any."""
     shown = importances.of_parameters[:MAX_IMPORTANCE_BARS]
     total = len(importances.of_parameters)
     notes = (f"The first {len(shown)} of {total} hyperparameters are drawn.",) if len(shown) < total else ()
@@ -144,7 +143,6 @@ def _interactions_caption(importances: StudyImportances) -> Message | str:
 
 
 def throughput_figure(speeds: Sequence[BatchSizeThroughput]) -> Figure:
-    """Draw examples per second at each batch size, and a line for throughput proportional to the batch size."""
     first, last = speeds[0], speeds[-1]
     fastest = max(speeds, key=lambda s: s.examples_per_s)
     intervals = [(s.low or s.examples_per_s, s.high or s.examples_per_s) for s in speeds]
@@ -170,7 +168,6 @@ def throughput_figure(speeds: Sequence[BatchSizeThroughput]) -> Figure:
 
 
 MAX_EQUAL_AMOUNT_RATIO = 1.1
-"""Maximum ratio between two amounts of training that count as equal."""
 
 
 def training_to_target_figures(result: TrainingComparison, metric: str) -> list[Figure]:

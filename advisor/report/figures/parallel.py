@@ -19,18 +19,12 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import AxisLimits, axis_limits_of_values, objective_axis_limits
 
 MAX_PARAMETER_AXES = 9
-"""Maximum number of hyperparameters in the figure; the least important ones are omitted."""
 MAX_AGREEMENT_P_VALUE = 0.05
-"""Maximum p-value at which the caption names the hyperparameter on which the best trials agree most: the probability that random
-trials agree as closely on any hyperparameter."""
+"""Maximum p-value, against random trials, at which the caption names the hyperparameter on which the best trials agree most."""
 MAX_TRIAL_LINES = 300
-"""Maximum number of lines in the figure.
-
-If a study has more trials, at most 1/8 of the lines show the best tenth of the trials, 1/4 show failed trials and 1/2 show all
-other trials. Within each of these groups, the drawn trials are evenly spaced by rank.
-"""
+"""Maximum lines in the figure. Of more trials, at most 1/8 of the lines show the best tenth, 1/4 failed trials and 1/2 all
+others, each evenly spaced by rank."""
 BEST_TRIALS_FRACTION = 0.1
-"""Fraction of trials that are highlighted as the best, among the trials with a result."""
 MIN_ENDED_TRIALS = 3
 
 _TOP_MARGIN, _BOTTOM_MARGIN = 44.0, 22.0

@@ -24,7 +24,6 @@ def dot_jitter(index: int) -> float:
 
 
 def is_numeric_parameter(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bool:
-    """Return whether a hyperparameter is numeric, by its declared domain or else by the trials' values."""
     if domain is not None and domain.numeric:
         return True
     if domain is not None and domain.options:
@@ -34,7 +33,6 @@ def is_numeric_parameter(domain: Domain | None, rows: Sequence[TrialRow], name: 
 
 
 def scale_position_function(scale: Scale) -> PositionFunction:
-    """Return a function that converts a number to its pixel position on the scale."""
 
     def position(_: int, value: HyperparameterValue | None) -> float | None:
         numeric_value = math.nan if value is None else as_number(value)

@@ -35,8 +35,6 @@ class RangeChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class RangeComparison:
-    """The rows of the plot of ranges, and its caption."""
-
     rows: tuple[RangeChangeRow, ...]
     caption: str
     legend: tuple[Key, ...]

@@ -14,7 +14,6 @@ from advisor.report.figures.svg import FIGURE_WIDTH, Figure, Frame, Key, dots_pa
 from advisor.report.plot_data.scale import AxisLimits, objective_axis_limits
 
 MAX_DRAWN_ROUNDS = 24
-"""Maximum number of rounds in the figure; earlier rounds are omitted."""
 
 
 def round_history_figure(history: History) -> Figure | None:

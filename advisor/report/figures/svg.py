@@ -32,18 +32,14 @@ class Key:
     css_class: str
     label: str
     full_label: str | None = None
-    """The complete label if `label` is shortened, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A picture with its caption, legend and notes."""
-
     svg: Markup
     caption: Message | str
     legend: tuple[Key, ...] = ()
     notes: tuple[Message | str, ...] = ()
-    """One sentence for each kind of data that the picture omits or clips."""
 
 
 def escape(text: str) -> str:
@@ -75,14 +71,11 @@ class Frame:
     left_px: float = 0.0
     svg_elements: list[str] = field(default_factory=list)
     x: Scale = field(init=False)
-    """The horizontal scale, which `fit_x_axis` sets."""
     y: Scale = field(init=False)
-    """The vertical scale, which `fit_y_axis` sets."""
     _y_ticks: AxisTicks = ()
 
     @property
     def bottom_px(self) -> float:
-        """Vertical pixel position of the horizontal axis."""
         return self.height_px - BOTTOM_MARGIN
 
     def fit_y_axis(self, limits: AxisLimits, ticks: AxisTicks | None = None, min_left: float = 0.0) -> None:
@@ -93,7 +86,6 @@ class Frame:
         self.left_px = max(label_space, min_left)
 
     def fit_x_axis(self, limits: AxisLimits) -> None:
-        """Set the horizontal scale from the left edge to the right edge of the plot."""
         self.x = limits.scale(self.left_px, self.right_px)
 
     def add_element(self, tag: str, cls: str, body: str | None = None, **attributes: float | str) -> None:
@@ -151,11 +143,9 @@ class Frame:
         self.add_x_axis_name(name, (self.left_px + self.right_px) / 2)
 
     def column_width(self, columns: int) -> float:
-        """Return the width in pixels of one of `columns` equal columns."""
         return (self.right_px - self.left_px) / max(columns, 1)
 
     def add_x_axis_name(self, label: str, middle: float) -> None:
-        """Add the name of the horizontal axis, centred at `middle`."""
         self.add_label(middle, self.height_px - 5, shorten(label, 60), "name", anchor="middle", title=label)
 
     def add_vertical_labels(self, marks: Sequence[tuple[float, str]]) -> None:

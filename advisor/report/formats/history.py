@@ -17,7 +17,6 @@ _NO_LINEAGES_TEXT = (
 
 
 def render_plain_history(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
-    """Yield the lines of the output for a terminal."""
     if not histories:
         yield _NO_LINEAGES_TEXT
     for history in histories:
@@ -34,7 +33,6 @@ def render_plain_history(histories: Sequence[History], rates: Sequence[HitRate],
 
 
 def render_markdown_history(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
-    """Yield the lines of the output as Markdown."""
     if not histories:
         yield escape_markdown(_NO_LINEAGES_TEXT)
     for history in histories:

@@ -161,8 +161,7 @@ def _sentence_markup(value: Message | str) -> Markup:
 
 
 def _own_text_markup(value: str) -> Markup:
-    """Return our own text as markup, with an element for each `code` span. Spaces at the ends of the text remain, because they
-    separate the text from the adjacent parts of a sentence."""
+    """Return our own text as markup, with an element for each `code` span. Spaces at both ends separate parts of a sentence."""
     clean_text = " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
     code_parts = re.split(r"`([^`]+)`", clean_text)
     return Markup().join(_code_markup(part) if i % 2 else _keep_numbers_unbroken(part) for i, part in enumerate(code_parts))

@@ -45,8 +45,6 @@ _EXPERIMENT_STATE_STYLES: dict[ExperimentState, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOutcome:
-    """The result of analysing one experiment."""
-
     experiment: str
     state: ExperimentState
     verdict: str
@@ -61,7 +59,6 @@ class AnalysisOutcome:
 
 
 def make_analysis_outcome(experiment: str, folder: str, report: ReportData) -> AnalysisOutcome:
-    """Return the summary entry for the report of one experiment."""
     worst_state = _highest_severity(report.heads)
     return AnalysisOutcome(
         experiment,
@@ -85,13 +82,11 @@ def sort_worst_first(outcomes: Sequence[AnalysisOutcome]) -> list[AnalysisOutcom
 
 
 def count_experiment_states(outcomes: Sequence[AnalysisOutcome]) -> list[tuple[ExperimentState, int]]:
-    """Return (state, number of experiments in the state) for each state that occurs."""
     counts = [(state, sum(o.state == state for o in outcomes)) for state in EXPERIMENT_STATE_LABELS]
     return [(state, n) for state, n in counts if n]
 
 
 def print_experiment_list(outcomes: Sequence[AnalysisOutcome], console: Console) -> None:
-    """Print one line per experiment, worst experiments first."""
     out = Printer(console)
     named_outcomes = [(o, out.replace_unencodable(shorten(o.experiment, 40))) for o in sort_worst_first(outcomes)]
     width = max((len(name) for _, name in named_outcomes), default=0)

@@ -30,7 +30,6 @@ _FOLDED_SECTION_TITLE = "How we know, how this study was read, later studies, al
 _MARKUP_CHARACTERS = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
 MAX_LISTED_FINDINGS = 8
-"""Maximum number of findings in the visible part of the Markdown report, each on one line."""
 
 MAX_CHARACTERS = 60_000
 """Maximum number of characters of the Markdown report. Code hosts reject comments of 65,536 characters and more."""
@@ -147,8 +146,7 @@ def _study_diff_lines(rows: tuple[StudyDiffRow, ...]) -> Iterator[str]:
 
 
 def fenced_code_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines as a fenced code block. The fence is longer than any run of backticks in the lines, so no line can close
-    the block."""
+    """Yield the lines as a fenced code block. The fence is longer than any run of backticks, so no line can close the block."""
     longest_run = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest_run + 1)
     yield f"{fence}{language}"

@@ -30,7 +30,6 @@ MAX_SHOWN_CAUSES = 8
 """Maximum number of causes (findings that no other finding explains) to show, each with the findings that it explains."""
 
 MAX_DECISION_LINES = 6
-"""Maximum number of lines about the decisions on how to read the experiment's runs as a study."""
 
 _SEVERITY_STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
 _SEVERITY_SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
@@ -39,7 +38,6 @@ _ASCII_REPLACEMENTS = str.maketrans({"…": "...", "–": "-", "→": "->", "−
 
 
 def render_terminal(report: ReportData) -> str:
-    """Return the report's main points as plain text."""
     output = StringIO()
     print_report(report, Console(file=output, force_terminal=False, color_system=None))
     return output.getvalue()
@@ -89,7 +87,6 @@ class Printer:
         self.ascii = not (console.encoding or "utf-8").lower().startswith("utf")
 
     def __call__(self, text: str, style: str = "", indent: int = 0) -> None:
-        """Print one line of text."""
         self.print_line(Text(self.replace_unencodable(text), style=style), indent)
 
     def print_line(self, text: Text, indent: int = 0) -> None:

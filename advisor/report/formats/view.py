@@ -28,7 +28,6 @@ MAX_TABLE_TRIALS = 500
 """Maximum number of trials in the page's table. The table also lists trials that findings name."""
 
 MAX_NAMED_TRIALS = 10
-"""Maximum number of trials that one finding's card names."""
 
 MAX_MISSING_DATA_LINES = 3
 """Maximum number of lines about missing data in the terminal and in the visible part of the Markdown report."""
@@ -41,26 +40,20 @@ SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "C
 
 @dataclass(frozen=True)
 class FindingCard:
-    """A finding as a card of the HTML page."""
-
     card_id: str
     finding: Finding
     diff: tuple[StudyDiffRow, ...]
     merged_changes: tuple[Message, ...]
-    """One sentence for each value in `diff` that the next study sets differently, and one sentence if a change makes new objective
-    values incomparable with earlier ones."""
+    """See `merged_change_sentences`."""
     action: Message
     """The finding's action, stated with the values of the next study."""
     deferral: str | None
-    """Reason why the finding is deferred to a later study, or None if it is not deferred."""
     parent_id: str | None
     """`card_id` of the finding that explains this finding, or None. The page places this card below that finding's card."""
 
 
 @dataclass(frozen=True)
 class PlannedStudy:
-    """One of the next studies, and its differences from the study before it."""
-
     element_id: str
     study: NextStudy
     diff: tuple[StudyDiffRow, ...]
@@ -154,10 +147,9 @@ def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
 
 
 def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> list[FindingCard]:
-    """Return one card for each action to take now. The card of `first`, the headline's finding, comes first; cards that change a
-    study or report a fault of the pipeline come next. Deferred findings and findings without a change are omitted. If findings with
-    the same cause change the same values, only one card is returned: the first one whose changes the next study contains unaltered,
-    or else the card of the cause."""
+    """Return one card for each action to take now: first the card of `first`, the headline's finding, then cards that change a
+    study or report a fault of the pipeline. If findings with one cause change the same values, only the first one whose changes
+    the next study contains unaltered is returned, or else the cause."""
     change_cards = [c for c in made if c.deferral is None and c.finding.changes]
     now = list({str(c.finding.action): c for c in reversed(change_cards)}.values())[::-1]
     changed_names = {c.card_id: {row.name for row in c.diff} for c in now}
@@ -245,8 +237,7 @@ def _empty_curve_axes(curves: EncodedCurves) -> Figure:
 
 
 def page_data_block(report: ReportData) -> dict[str, Any]:
-    """Return the data of selectable trials that the page's HTML lacks, for JSON. Names are cleaned and shortened, and curves are
-    encoded as in `compact_curves.py`."""
+    """Return the data of selectable trials that the page's HTML lacks. Curves are encoded as in `compact_curves.py`."""
     figures, names = report.figures, list(report.spec.searched)
     listed_indices = {index for index, _ in trials_in_table(report)}
     unlisted_trials = {i: t for i, t in enumerate(figures.trials) if i not in listed_indices}
@@ -295,8 +286,7 @@ def reading_decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
 
 
 def stopping_method_rows(report: ReportData) -> tuple[tuple[str, str, str, str], ...]:
-    """Return (method, steps saved, whether the best result was kept, number of best trials lost), the guard first; empty if
-    early stopping cannot be simulated."""
+    """Return (method, steps saved, best result kept or lost, best trials lost), the guard first; empty without a simulation."""
     hindsight = report.hindsight
     if hindsight is None or hindsight.guard is None:
         return ()

@@ -37,10 +37,8 @@ _SHOWN_TRAINING_SIGNALS: tuple[Signal, ...] = (
 
 
 def encode_trial_curves(study: Study, curves: Sequence[MetricCurveSet]) -> tuple[EncodedCurves, ...]:
-    """For every trial, return the curves of the objective and of one training metric.
-
-    curves: curve sets of the report's figures; the compact curves use the same step scales.
-    """
+    """Return every trial's curves of the objective and one training metric. curves: the figures' curve sets, for their step
+    scales."""
     trials = set(list(dict.fromkeys(t.index for t in (*study.ranked(), *study.trials)))[:MAX_TRIALS_WITH_CURVES])
     objective = study.spec.objective.metric
     signal_metrics = [m for s in _SHOWN_TRAINING_SIGNALS if (m := study.signals.get(s)) not in (None, objective)]

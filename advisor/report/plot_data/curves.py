@@ -12,7 +12,6 @@ from advisor.model.study import Signal, Study, Trial
 from advisor.report.plot_data.model import GradientNormHistogram, MetricCurveSet, TrialCurve
 
 CURVE_PIXEL_COLUMNS = 400
-"""Number of pixel columns to which a curve is reduced."""
 
 _GRADIENT_NORM_BINS = 40
 _MIN_LOG_STEP_RATIO = 1000
@@ -25,11 +24,8 @@ _MAX_STEP_GAP_SHARE = 0.2
 def downsample_curve(
     steps: IntArray, values: FloatArray, columns: IntArray
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """Return (steps, values) of the first, minimum, maximum and last point of each column, in step order.
-
-    steps, values, columns: step, value and column of each point (n,). If a column contains non-finite values, the result
-    contains one None for them, so that the curve shows a gap.
-    """
+    """Return (steps, values) of the first, minimum, maximum and last point of each column, in step order, and one None for the
+    non-finite values of a column. steps, values, columns: arrays (n,)."""
     if len(steps) == 0:
         return (), ()
     column_starts = np.flatnonzero(np.diff(columns, prepend=columns[0] - 1))
@@ -70,8 +66,8 @@ _SHOWN_POLICY_SIGNALS: tuple[Signal, ...] = (
 
 
 def signals_to_show(study: Study) -> tuple[Signal, ...]:
-    """Return the signals whose curves the report draws. In reinforcement learning, the signals exclude the loss, because the loss
-    does not show how good the policy is."""
+    """Return the signals whose curves the report draws. A policy's loss does not show how good the policy is, so it is left
+    out."""
     return _SHOWN_POLICY_SIGNALS if study.has("policy_reward") else _SHOWN_SIGNALS
 
 
@@ -97,8 +93,7 @@ def make_curve_set(study: Study, metric: str, signal: Signal | None, trials: lis
 
 
 def curve_with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:
-    """Return the steps and values of a curve. If values were logged as means over windows, the minimum and maximum of each
-    window are added at the step of its mean."""
+    """Return (steps, values) of a curve. Minima and maxima that were logged for windows are added at the steps of the means."""
     curve = study.metric(trial, metric)
     curves = [curve] + [c for suffix in (".min", ".max") if len(c := study.metric(trial, metric + suffix))]
     if len(curves) == 1:

@@ -26,8 +26,6 @@ _MEDIAN_QUANTILE = 0.5
 
 @dataclass(frozen=True)
 class _TriedSetting:
-    """A combination of hyperparameter values, with all trials that use it."""
-
     trials: tuple[Trial, ...]
     cost: float
     """Lower median cost of the setting's trials, or NaN if at least half of these trials failed."""
@@ -70,8 +68,8 @@ def _setting_costs(group: Sequence[_TriedSetting]) -> FloatArray:
 
 
 def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], draw_count: int, worst: float) -> float:
-    """Return the p-value of the worst slice: the probability that some slice is as bad by chance, if settings are permuted over the
-    slices. worst: median best cost of the worst slice."""
+    """Return the probability that some slice is as bad as the worst one if settings are permuted. worst: its median best
+    cost."""
     sizes = [len(g) for g in groups]
     better_count = sum(int((_setting_costs(g) < worst).sum()) for g in groups)
     return p_value_of_late_group(sizes, [rank_of_best(size, draw_count, _MEDIAN_QUANTILE) for size in sizes], better_count)

@@ -12,8 +12,6 @@ from advisor.model.study import Signal, TrialStatus
 
 
 class TrialRow(FrozenModel):
-    """One trial as a row of the report's table and as a point in plots."""
-
     id: str
     name: str
     status: TrialStatus
@@ -30,7 +28,6 @@ class TrialRow(FrozenModel):
     """Last step at which the trial had its best value."""
     last_step: int | None = None
     evaluations: int = 0
-    """Number of times that the trial logged the objective."""
     round: int | None = None
     """Number of the earlier round in which the trial ran, or None for a trial of the study itself."""
 
@@ -50,12 +47,9 @@ class TrialCurve(FrozenModel):
 
 
 class MetricCurveSet(FrozenModel):
-    """The curves of one metric, for the trials whose curves are shown."""
-
     metric: str
     signal: Signal | Literal["objective"] | None = None
     scale: Literal["linear", "log"] = "linear"
-    """Scale of the step axis: linear or logarithmic."""
     curves: tuple[TrialCurve, ...]
 
 
@@ -72,14 +66,11 @@ class EncodedCurves(FrozenModel):
     high: float
     log: bool
     has_values_outside: bool
-    """Whether some values of the metric lie outside the vertical axis of the plot."""
     curves: tuple[str | None, ...]
     """One curve per trial in study order: "" for a trial without values, and None for an omitted curve."""
 
 
 class GradientNormHistogram(FrozenModel):
-    """Histogram of the gradient norms of the best trials over all steps."""
-
     edges: tuple[float, ...]
     counts: tuple[int, ...]
     log: bool
@@ -104,7 +95,6 @@ class BestOfNTrials(FrozenModel):
 
     @property
     def unit(self) -> str:
-        """Noun for the items that are drawn at random: `setting` or `trial`."""
         return "setting" if self.repeats else "trial"
 
 
@@ -122,8 +112,8 @@ class IsolationSlice(FrozenModel):
     value: float | None
     """Objective value of the slice's best trial, or None if all trials of the slice failed."""
     quantiles: tuple[float | None, float | None, float | None]
-    """5, 50 and 95 % quantiles of the best result of n settings drawn from this slice, or None for a quantile at which all n
-    settings failed. The number n is the same for all slices of the plot."""
+    """5, 50 and 95 % quantiles of the best of n settings of this slice (n is equal for all slices), or None where all n
+    failed."""
 
 
 class IsolationPlot(FrozenModel):
@@ -187,8 +177,8 @@ class StudyImportances(FrozenModel):
 
     settings: int
     p: float
-    """P-value: probability of a relation between hyperparameters and results that is at least as strong as the observed one, if
-    the results do not depend on the hyperparameters."""
+    """P-value: probability of a relation at least as strong as the observed one if results do not depend on the
+    hyperparameters."""
     of_parameters: tuple[ParameterImportance, ...]
     """Importance of each hyperparameter, the largest share first."""
     of_pairs: tuple[ParameterImportance, ...]
@@ -207,22 +197,16 @@ class CurveCloseUp(FrozenModel):
 
 
 class HigherRateTrials(FrozenModel):
-    """The trials with learning rates just above the best trial's learning rate."""
-
     parameter: str
     metric: str
     best: float
-    """Learning rate of the study's best trial."""
     trials: tuple[str, ...]
     rates: tuple[float, ...]
     failed_count: int
 
 
 class FigureData(FrozenModel):
-    """The data of all figures in the report."""
-
     trials: tuple[TrialRow, ...]
-    """One row per trial, in the order of the study."""
     curves: tuple[MetricCurveSet, ...] = ()
     best_trials: tuple[str, ...] = ()
     """Ids of the trials whose training curves are shown, the best trial first."""
@@ -245,10 +229,8 @@ class FigureData(FrozenModel):
 
     @cached_property
     def by_id(self) -> dict[str, TrialRow]:
-        """The rows of the trials by trial id."""
         return {t.id: t for t in self.trials}
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Position of each trial in `trials`, by trial id."""
         return {t.id: i for i, t in enumerate(self.trials)}

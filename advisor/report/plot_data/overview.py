@@ -42,8 +42,7 @@ MIN_IMPORTANCE_FOR_INTERACTIONS = 0.02
 """Minimum importance (share of the objective's variation between trials) at which a hyperparameter's interactions are tested."""
 MAX_INTERACTION_PAIRS = 5
 MAX_INTERACTING_PARAMETERS = 12
-"""Maximum number of hyperparameters whose pairs are tested for interactions; the most important hyperparameters are chosen. The
-computing time grows with the square of this number."""
+"""Maximum number of hyperparameters, the most important ones, whose pairs are tested; the time grows with its square."""
 
 MAX_CLOSE_UPS = 8
 CLOSE_UP_POINTS_PER_SIDE = 40

@@ -100,11 +100,9 @@ class AxisLimits:
     reverse: bool = False
 
     def scale(self, start: float, end: float) -> Scale:
-        """Return the scale that maps these limits to the pixels `start` to `end`."""
         return Scale(self.low, self.high, start, end, self.log, self.reverse)
 
     def count_values_outside(self, values: FloatArray) -> int:
-        """Return the number of finite values outside the limits."""
         finite_values = values[np.isfinite(values)]
         return int(((finite_values < self.low) | (finite_values > self.high)).sum())
 
@@ -136,11 +134,9 @@ def axis_limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: flo
 
 
 BETTER_HALF_AXIS_SHARE = 0.3
-"""Minimum share of the axis for the better half of the trials, so that differences between these trials stay visible. Our
-choice."""
+"""Minimum share of the axis for the better half of the trials, so that their differences stay visible. Our choice."""
 MIN_CROWDED_LOG_RATIO = 2
-"""Minimum ratio of the largest to the smallest value at which the axis becomes logarithmic because the better half of the trials is
-crowded. Below this ratio, a logarithmic axis hardly helps."""
+"""Minimum ratio of largest to smallest value for a logarithmic axis of crowded trials. Below it, such an axis hardly helps."""
 MAX_CLIPPED_TRIALS_SHARE = 0.25
 """Maximum share of trials that an axis may exclude to make room for the better half of the trials."""
 

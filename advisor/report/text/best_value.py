@@ -15,7 +15,6 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import completed_spec, is_same_domain
 
 _MAX_NAMED_PARAMETERS = 4
-"""Maximum number of hyperparameters that the sentence about the best trial mentions."""
 MAX_EARLY_STEP_SHARE = 0.5
 """Share of the best trial's training before which a best value counts as early. The report mentions an early best value."""
 MIN_RELATIVE_TRAINING_LENGTH = 0.5
@@ -23,7 +22,6 @@ MIN_RELATIVE_TRAINING_LENGTH = 0.5
 
 
 def best_sentence(report: ReportData) -> Message:
-    """Return a sentence with the best value, its hyperparameters and the number of failed trials."""
     best, counts = report.best, report.counts
     metric, failed = Name(report.spec.objective.metric), _failed_trials_sentence(report)
     if best is None:

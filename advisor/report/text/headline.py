@@ -29,7 +29,6 @@ from advisor.report.text.study_diff import (
 )
 
 STOP_HEADLINE = "Stop searching: measure the best setting on {data}, once, and deploy it."
-"""Headline if the best setting was already repeated and further search is not worth its cost."""
 MIN_MENTIONED_RANGE_MOVE = 0.2
 """The headline mentions a hyperparameter if an end of its range moves by at least this share of the old range."""
 _NEW_SEARCH_GOAL_PREFIXES = ("Add ", "Tune ")

@@ -13,13 +13,11 @@ from advisor.model.words import count, listed, number
 from advisor.report.model import ReportData
 
 JUDGEMENT_ICONS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
-"""Icon for each judgement of whether a prediction came true."""
 
 JUDGEMENTS = {"kept": "came true", "not kept": "did not come true", "cannot tell": "undecided"}
 
 
 def round_summary(history: History) -> tuple[str, ...]:
-    """Return sentences about the trials and predictions of the latest round."""
     latest_round = history.rounds[-1]
     sentences = []
     if len(history.rounds) > 1 or history.counted:

@@ -35,14 +35,12 @@ _PYTHON_COMMAND_PATTERN = re.compile(
 )
 """Pattern of a command, one argument per line, that runs a Python file or module."""
 _DEFAULT_TRAINING_COMMAND = ("python", "train.py")
-"""Command to show if no trial recorded its training command."""
 _MAX_COMPARED_COMMANDS = 100
 """Maximum number of trials whose training commands are compared."""
 _SEED_OPTIONS = {"seed", "random_seed"}
 
 
 def has_recorded_command(study: Study) -> bool:
-    """Return whether any trial recorded a command that `training_command` can use."""
     return any(_command_arguments(t.facts.get("command", "")) for t in study.trials[:_MAX_COMPARED_COMMANDS])
 
 
@@ -77,7 +75,6 @@ def training_command(study: Study, spec: StudySpec) -> str:
 
 
 def _constant_parameters(study: Study) -> Mapping[str, HyperparameterValue]:
-    """Return the parameters that are not searched and equal in all trials."""
     trials = [t.params for t in study.trials]
     first_params = trials[0] if trials else {}
     return {n: v for n, v in first_params.items() if n not in study.searched and all(t.get(n) == v for t in trials)}
@@ -123,7 +120,6 @@ def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
 
 
 def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
-    """Return sentences on what a person must do before running the next study's command."""
     if not report.next_studies:
         return ()
     study = report.next_studies[0]
@@ -248,10 +244,9 @@ def _escape_braces(word: str) -> str:
 
 
 _OUTPUT_FOLDER_OPTIONS = {"output_dir", "out_dir", "save_dir"}
-"""Names of options that set the output folder of a training."""
 _TRANSFORMERS_OPTIONS = {"lr_scheduler_type", "per_device_train_batch_size"}
-"""Names of options that identify a script that parses Transformers' TrainingArguments. Scripts that parse TrainingArguments
-also accept options for a seed and an output folder."""
+"""Options that identify a script with Transformers' TrainingArguments, which also has options for a seed and an output
+folder."""
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 """Pattern of the id of an MLflow run. Ids from other stores may be unsuitable as folder names."""
 

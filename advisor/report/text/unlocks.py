@@ -138,7 +138,6 @@ HOOK_DATA_TEXTS: Mapping[MissingDataKind, str] = {
     "gpu": "the use of the GPU",
     "facts": "facts about the run",
 }
-"""Descriptions of the data that our training hook logs without additional code."""
 
 _TRANSFORMERS_METRICS = {"train_runtime", "eval_runtime", "train_samples_per_second", "eval_samples_per_second"}
 _LIGHTNING_METRIC_PATTERN = re.compile(r"epoch|lr-[A-Z]\w+(-momentum)?(/\w+)?")
@@ -218,7 +217,6 @@ def logging_framework(study: Study) -> LoggingFramework:
 
 
 def uses_training_hook(study: Study) -> bool:
-    """Return whether our training hook logged any of the study's trials."""
     return any("schema" in trial.facts for trial in study.trials)
 
 
