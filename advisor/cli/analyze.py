@@ -70,8 +70,7 @@ def analyze(
 
 
 def short_report_json(report: Report, out: Path | None, show: Callable[[MessagePart], str] = str) -> str:
-    """Return the main points as JSON. out: folder of the written report, or None. show: formats names and texts from the
-    store."""
+    """Return the main points as JSON. out: folder of the written report, or None. show: formats texts from the store."""
     best = report.best
     answer: dict[str, Json] = {
         "action": join_items(headline_goal_and_reason(report), " ").render(show).strip(),

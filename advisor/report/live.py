@@ -80,8 +80,7 @@ class LivePageState:
 class _ReportServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
-    """Maximum connections waiting to be accepted. With the default of 5, a browser that opens more would retry after a
-    second."""
+    """With the default of 5, a browser that opens more connections at once would have to retry after a second."""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}

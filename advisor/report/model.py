@@ -57,8 +57,7 @@ class TrialCounts(FrozenModel):
         return self.total - self.feasible - self.no_data - self.running
 
     def status_counts_text(self, *statuses: str) -> str:
-        """Return the trials by status (by default, all statuses) as "3 diverged, 1 crashed", without statuses that have no
-        trials."""
+        """Return the trials by status (by default, all) as "3 diverged, 1 crashed", without statuses without trials."""
         labelled_counts = ((getattr(self, status), TRIAL_STATUS_LABELS[status]) for status in statuses or TRIAL_STATUS_LABELS)
         return ", ".join(f"{n:,} {label}" for n, label in labelled_counts if n)
 

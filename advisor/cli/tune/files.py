@@ -65,8 +65,7 @@ def write_block_file(folder: Path, number: int, block: Block, subject: str) -> B
 
 
 def check_same_starting_study(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
-    """Raise AdvisorError if the search in `folder` started from another study. correctable: whether the objective may
-    differ."""
+    """Raise AdvisorError if the search in `folder` started from another study. correctable: ignore the objective."""
     fixed_fields = [part for part in _FIXED_SEARCH_FIELDS if not (correctable and part == "objective")]
     changed_fields = [part for part in fixed_fields if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed_fields:

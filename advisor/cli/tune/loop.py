@@ -67,8 +67,7 @@ class SearchLoop:
         return retry_while_unreachable(call, on_failure=lambda: self.print_line(waiting_message))
 
     def _resume_search(self, block_files: list[BlockFile]) -> list[BlockFile]:
-        """Train the rest of the last block or, if the user corrected the objective, write it into all files and train all
-        blocks."""
+        """Train the rest of the last block or, after a correction of the objective, the rest of all blocks."""
         start, objective = self.search.start, block_files[0].spec.objective
         objective_correctable = not self.record.has_metric_values(objective.metric)
         files.check_same_starting_study(self.folder, block_files, start, correctable=objective_correctable)

@@ -144,8 +144,7 @@ def _is_huge_integer(key: Any) -> bool:
 
 
 def read_objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file, one per line, without a truncated last line. Raises AdvisorError for an invalid
-    line."""
+    """Yield the JSON objects of a file, one per line, without a truncated last one. Raises AdvisorError."""
     with convert_read_errors(path), path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
             where, is_whole = f"{printable_text(path)}, line {number}", line.endswith(b"\n")
@@ -165,8 +164,7 @@ def read_objects(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
-    """Flatten a nested mapping. Raises AdvisorError for too many names or levels: a small YAML file can expand to a huge
-    mapping."""
+    """Flatten a nested mapping. Raises AdvisorError for a huge mapping, to which a small YAML file can expand."""
     flat_values: dict[str, Any] = {}
     mappings_to_flatten = [("", mapping, 1)]
     value_count = 0

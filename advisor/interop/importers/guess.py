@@ -13,8 +13,7 @@ _MAX_EXAMINED_FILES = 200_000
 
 
 def detect_import_kinds(source: str) -> list[str]:
-    """Return the kinds of the runs (`advisor import KIND`), the likeliest first. Raises AdvisorError for MLflow's own or
-    unknown files."""
+    """Return the kinds of runs (`advisor import KIND`), the likeliest first. Raises AdvisorError if there is none."""
     if "://" in source:
         return ["optuna"]
     path = files.require_existing_path(source, "the files to import")

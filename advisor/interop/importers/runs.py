@@ -96,8 +96,7 @@ class RunCurves:
 
 
 def convert_to_step(value: Any, error_prefix: str) -> int:
-    """Return a training step. Raises AdvisorError, which begins with `error_prefix`, unless it is an integer of at most 64
-    bits."""
+    """Return a training step. Raises AdvisorError(`error_prefix` …) unless it is an integer of at most 64 bits."""
     try:
         step = int(value)
         if isinstance(value, bool | str) or step != value:

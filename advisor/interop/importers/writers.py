@@ -61,8 +61,7 @@ class RunWriter(ABC):
         return {t[SOURCE_RUN_TAG]: ImportedRun(run, t.get(SOURCE_DIGEST_TAG)) for run, t in tags.items() if SOURCE_RUN_TAG in t}
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
-        """Write runs into an experiment, which is created with `tags` if missing. An existing experiment's study file is
-        replaced."""
+        """Write runs into an experiment, which is created if missing, and replace its study file."""
         experiment = self._active_experiment(name)
         if experiment is None:
             experiment = self._store.get_experiment(self._create_experiment(name, tags))
@@ -200,8 +199,7 @@ def _split_into_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 class SqlWriter(RunWriter):
-    """Writes runs directly into MLflow's SQL tables, ten or more times as fast as MLflow's client. A transaction has whole
-    runs."""
+    """Writes runs directly into MLflow's SQL tables, ten or more times as fast as MLflow's client."""
 
     def __init__(self, location: StoreLocation) -> None:
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore

@@ -66,8 +66,7 @@ _SHOWN_POLICY_SIGNALS: tuple[Signal, ...] = (
 
 
 def signals_to_show(study: Study) -> tuple[Signal, ...]:
-    """Return the signals whose curves the report draws. A policy's loss does not show how good the policy is, so it is left
-    out."""
+    """Return the signals whose curves the report draws. A policy's loss does not show how good the policy is."""
     return _SHOWN_POLICY_SIGNALS if study.has("policy_reward") else _SHOWN_SIGNALS
 
 

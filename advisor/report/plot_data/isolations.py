@@ -68,8 +68,7 @@ def _setting_costs(group: Sequence[_TriedSetting]) -> FloatArray:
 
 
 def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], draw_count: int, worst: float) -> float:
-    """Return the probability that some slice is as bad as the worst one if settings are permuted. worst: its median best
-    cost."""
+    """Return the probability that some slice is as bad as `worst`, a median best cost, if settings are permuted."""
     sizes = [len(g) for g in groups]
     better_count = sum(int((_setting_costs(g) < worst).sum()) for g in groups)
     return p_value_of_late_group(sizes, [rank_of_best(size, draw_count, _MEDIAN_QUANTILE) for size in sizes], better_count)

@@ -112,8 +112,7 @@ class IsolationSlice(FrozenModel):
     value: float | None
     """Objective value of the slice's best trial, or None if all trials of the slice failed."""
     quantiles: tuple[float | None, float | None, float | None]
-    """5, 50 and 95 % quantiles of the best of n settings of this slice (n is equal for all slices), or None where all n
-    failed."""
+    """5, 50 and 95 % quantiles of the best of n settings (n is equal for all slices), or None where all n failed."""
 
 
 class IsolationPlot(FrozenModel):
@@ -177,8 +176,7 @@ class StudyImportances(FrozenModel):
 
     settings: int
     p: float
-    """P-value: probability of a relation at least as strong as the observed one if results do not depend on the
-    hyperparameters."""
+    """Probability of a relation at least as strong as the observed one if results do not depend on hyperparameters."""
     of_parameters: tuple[ParameterImportance, ...]
     """Importance of each hyperparameter, the largest share first."""
     of_pairs: tuple[ParameterImportance, ...]

@@ -245,8 +245,7 @@ def _escape_braces(word: str) -> str:
 
 _OUTPUT_FOLDER_OPTIONS = {"output_dir", "out_dir", "save_dir"}
 _TRANSFORMERS_OPTIONS = {"lr_scheduler_type", "per_device_train_batch_size"}
-"""Options that identify a script with Transformers' TrainingArguments, which also has options for a seed and an output
-folder."""
+"""Options that identify a script with Transformers' TrainingArguments, which has a seed and an output folder, too."""
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 """Pattern of the id of an MLflow run. Ids from other stores may be unsuitable as folder names."""
 

@@ -48,8 +48,7 @@ def describe_domain(parameter: Parameter) -> str:
 
 
 def completed_spec(report: ReportData) -> StudySpec:
-    """Return the analyzed study with its number of trials, evaluation interval and roles filled in, as a next study declares
-    them."""
+    """Return the analyzed study with its trials, evaluation interval and roles filled in, as a next study has them."""
     spec, counts = report.spec, report.counts
     ended_count = max(counts.total - counts.running - counts.no_data, 1)
     next_spec = report.next_studies[0].spec if report.next_studies else spec
