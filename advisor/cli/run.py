@@ -8,15 +8,7 @@ from typing import Literal
 
 import click
 
-from advisor.cli.launching import (
-    Launcher,
-    LaunchOptions,
-    launch_options,
-    launch_progress_text,
-    print_analyze_command,
-    print_commands,
-    print_warnings,
-)
+from advisor.cli import launching
 from advisor.cli.notifying import notifier_for_command
 from advisor.execution import LaunchPlan, Summary
 from advisor.execution.job import default_seed, trial_count
@@ -38,7 +30,7 @@ from advisor.tracking.stores.location import default_location_for_writing, parse
     metavar="N",
     help="Seed of the first trial. Each trial has another seed, unless the study repeats its trials.  [default: 0 in round 1]",
 )
-@launch_options
+@launching.launch_options
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the trials' output.  [default: advisor-runs]")
 @click.option(
     "--retry",
@@ -60,7 +52,7 @@ def run(
     command: tuple[str, ...],
     trials: int | None,
     seed: int | None,
-    options: LaunchOptions,
+    options: launching.LaunchOptions,
     out: Path | None,
     retry: Literal["failed", "all"] | None,
     continued: tuple[str, ...],
@@ -91,15 +83,15 @@ def run(
     folder = study_folder(out, spec.study)
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:
-        print_commands(spec, trials, first_seed, command, folder, append=options.appends_parameters)
-        print_warnings(command_warnings(spec, command, append=options.appends_parameters))
+        launching.print_commands(spec, trials, first_seed, command, folder, append=options.appends_parameters)
+        launching.print_warnings(command_warnings(spec, command, append=options.appends_parameters))
         return
     trial_count(spec, trials)  # this call raises AdvisorError if the study's number of trials is unknown
     if retry == "all" and (trials is not None or continued):
         raise AdvisorError("--retry all begins every trial of the study again: leave out --trials and --continue")
     uri = options.tracking_uri
     with notifier_for_command(options.notify, spec.study, quiet=options.quiet) as notifier:
-        launcher = Launcher(
+        launcher = launching.Launcher(
             command_words=command,
             location=parse_tracking_uri(uri) if uri else default_location_for_writing(),
             experiment=options.experiment or spec.study,
@@ -118,7 +110,7 @@ def run(
 
 
 def _ended_trainings_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
-    status_text = launch_progress_text(plan, summary, seed)
+    status_text = launching.launch_progress_text(plan, summary, seed)
     return f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + status_text if status_text else ''}."
 
 
@@ -131,4 +123,4 @@ def _print_launch_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None
     if remaining:
         click.echo(f"Other launchers have {remaining} of the trials; run the same command again to check that all have ended.")
     if remaining or summary.failed < len(summary.outcomes) or summary.best is not None:
-        print_analyze_command(plan.experiment, plan.location)
+        launching.print_analyze_command(plan.experiment, plan.location)

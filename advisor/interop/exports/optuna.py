@@ -7,14 +7,8 @@ import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from advisor.interop.exports.search_spaces import (
-    StudyExport,
-    comment_line,
-    only_possible_value,
-    parameter_bounds,
-    reason_comment,
-    study_comments,
-)
+from advisor.interop.exports import search_spaces
+from advisor.interop.exports.search_spaces import StudyExport
 from advisor.model import formula
 from advisor.model.spec import Bounds, Parameter, StudySpec
 
@@ -79,7 +73,7 @@ def render_optuna(export: StudyExport) -> str:
 
 def _script_lines(export: StudyExport) -> Iterator[str]:
     spec, points = export.spec, export.trials_to_run or ()
-    yield from study_comments(spec)
+    yield from search_spaces.study_comments(spec)
     yield "import optuna"
     yield ""
     yield "# Past trials: the values that Optuna would have drawn, and the objective (None if the trial failed)."
@@ -96,7 +90,7 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
     for name in _names_after_their_parents(spec):
         yield from _suggestion_lines(name, spec.parameters[name])
     for region in spec.forbidden:
-        reason = comment_line("forbidden: " + (region.why or "the study excludes this region"))
+        reason = search_spaces.comment_line("forbidden: " + (region.why or "the study excludes this region"))
         tests = [test for name, limits in region.where.items() for test in _membership_tests(f"params.get({name!r})", limits)]
         yield f"    if {' and '.join(tests)}:"
         yield f"        raise optuna.TrialPruned({reason!r})"
@@ -106,8 +100,8 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
         name=spec.study,
         direction=spec.objective.direction,
         sampler=_SAMPLER_CODE[spec.sampler.kind].format(seed=seed),
-        train=comment_line(f"train with params and return {spec.objective.metric}"),
-        metric=comment_line(spec.objective.metric),
+        train=search_spaces.comment_line(f"train with params and return {spec.objective.metric}"),
+        metric=search_spaces.comment_line(spec.objective.metric),
         trials=spec.trials or len(points) or None,
     ).rstrip("\n")
 
@@ -136,7 +130,7 @@ def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
     if conditions:
         yield f"    if {' and '.join(conditions)}:"
         indent = "        "
-    yield f"{indent}params[{name!r}] = {_value_expression(name, parameter)}{reason_comment(parameter)}"
+    yield f"{indent}params[{name!r}] = {_value_expression(name, parameter)}{search_spaces.reason_comment(parameter)}"
 
 
 class _ParamsLookup(ast.NodeTransformer):
@@ -151,11 +145,11 @@ def _value_expression(name: str, parameter: Parameter) -> str:
         tree = _ParamsLookup().visit(copy.deepcopy(formula.parse_formula(parameter.formula).syntax_tree))
         formula_code = ast.unparse(ast.fix_missing_locations(tree))
         return f"round({formula_code})" if parameter.type == "int" else formula_code
-    if (value := only_possible_value(parameter)) is not None:
+    if (value := search_spaces.only_possible_value(parameter)) is not None:
         return repr(value)
     if not parameter.numeric:
         return f"trial.suggest_categorical({name!r}, {list(parameter.options)!r})"
-    low, high = parameter_bounds(parameter)
+    low, high = search_spaces.parameter_bounds(parameter)
     if parameter.scale == "reverse-log":
         complement_name = f"1 - {name}"
         return f"1 - trial.suggest_float({complement_name!r}, {round(1 - high, 15)!r}, {round(1 - low, 15)!r}, log=True)"

@@ -15,16 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from advisor import contract
-from advisor.interop.importers import files
-from advisor.interop.importers.runs import (
-    RunContent,
-    RunCurves,
-    RunList,
-    SourceRun,
-    convert_to_step,
-    convert_to_time_ms,
-    convert_to_value,
-)
+from advisor.interop.importers import files, runs
+from advisor.interop.importers.runs import RunContent, RunCurves, RunList, SourceRun
 from advisor.interop.importers.tabular import TableImporter, unwrap_wandb_config
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
@@ -110,9 +102,11 @@ class _RunRecords:
         """Return the content of the run. A metric that occurs only in the summary becomes one point at the last step."""
         config, summary = unwrap_wandb_config(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
-        step = max(self.last_step, convert_to_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0)
+        step = max(
+            self.last_step, runs.convert_to_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0
+        )
         for name, cell in summary.items():
-            value = convert_to_value(cell)
+            value = runs.convert_to_value(cell)
             if value is not None and not name.startswith("_") and name not in self.curves.metrics:
                 self.curves.add(name, step, value)
         points = self.curves.points()
@@ -132,7 +126,7 @@ def _read_records_into(path: Path, reading: _RunRecords) -> None:
             _apply_update(reading.config, run.config, "config")
             if run.HasField("start_time"):
                 started_s = run.start_time.seconds + run.start_time.nanos / 1e9
-                reading.started_ms = reading.started_ms or convert_to_time_ms(started_s)
+                reading.started_ms = reading.started_ms or runs.convert_to_time_ms(started_s)
             if run.git.commit:
                 reading.tags[contract.TAG_GIT_COMMIT] = run.git.commit
             if run.notes:
@@ -165,11 +159,11 @@ def _add_history(history: Any, reading: _RunRecords, error_prefix: str) -> None:
         name = ".".join(item.nested_key) or item.key
         cell = files.parse_json(item.value_json or "null", error_prefix)
         cells.update(files.flatten_mapping({name: cell}, ".") if isinstance(cell, dict) else {name: cell})
-    step = convert_to_step(cells.get("_step", history.step.num), error_prefix)
+    step = runs.convert_to_step(cells.get("_step", history.step.num), error_prefix)
     reading.last_step = max(reading.last_step, step)
-    time = convert_to_time_ms(cells.get("_timestamp"))
+    time = runs.convert_to_time_ms(cells.get("_timestamp"))
     for name, cell in cells.items():
-        value = None if name.startswith("_") else convert_to_value(cell)
+        value = None if name.startswith("_") else runs.convert_to_value(cell)
         if value is not None:
             reading.curves.add(name, step, value, time)
 

@@ -20,14 +20,7 @@ from advisor.interop.importers.mlflow_runs import SOURCE_DIGEST_TAG, SOURCE_RUN_
 from advisor.interop.importers.runs import MetricPoints
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points.collect import STORED_INFINITY
-from advisor.tracking.stores import sqlite
-from advisor.tracking.stores.client import (
-    FIRST_REQUEST_SETTINGS,
-    LATER_REQUEST_SETTINGS,
-    check_database,
-    open_client,
-    quiet_mlflow,
-)
+from advisor.tracking.stores import client, sqlite
 from advisor.tracking.stores.location import StoreLocation
 
 _METRICS_PER_CALL = 1000
@@ -100,8 +93,8 @@ class ClientWriter(RunWriter):
     """Writes runs to tracking servers and file stores. A tag marks a new run as unfinished until all its data are stored."""
 
     def __init__(self, location: StoreLocation) -> None:
-        with quiet_mlflow(FIRST_REQUEST_SETTINGS):
-            self._client = open_client(location)
+        with client.quiet_mlflow(client.FIRST_REQUEST_SETTINGS):
+            self._client = client.open_client(location)
             if location.kind == "files" and location.path is not None:
                 (location.path / ".trash").mkdir(exist_ok=True)  # MLflow refuses to write runs if this folder is missing
             self._client.search_experiments(max_results=1)
@@ -109,7 +102,7 @@ class ClientWriter(RunWriter):
         self._threads = 1 if location.kind == "files" else _MAX_THREADS
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
-        with quiet_mlflow(LATER_REQUEST_SETTINGS):
+        with client.quiet_mlflow(client.LATER_REQUEST_SETTINGS):
             super().write(name, tags, runs, on_written)
 
     def _create_experiment(self, name: str, tags: Mapping[str, str]) -> str:
@@ -241,7 +234,7 @@ class SqlWriter(RunWriter):
 def _check_database_writable(location: StoreLocation) -> str:
     """Return the folder under which new experiments store their artifacts. Raise AdvisorError if the database is not writable."""
     if location.path is None:
-        check_database(location)
+        client.check_database(location)
         return "./mlruns"
     folder = location.path.parent
     if not folder.is_dir():

@@ -13,13 +13,7 @@ from advisor.model.message import Message, Name, say
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter
 from advisor.model.words import clean, count
-from advisor.report.figures.positions import (
-    choice_labels,
-    choice_position_function,
-    dot_jitter,
-    is_numeric_parameter,
-    scale_position_function,
-)
+from advisor.report.figures import positions
 from advisor.report.figures.svg import TOP_MARGIN, Figure, Frame, Key, dots_path_data, trial_indices_attribute
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
@@ -100,12 +94,14 @@ def _lay_out_axis_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
     has_failed_trials = any(r.failed for r in rows)
     frame = Frame(top_px=TOP_MARGIN + (_FAILED_STRIP_HEIGHT_PX if has_failed_trials else 0))
     frame.fit_y_axis(objective_axis_limits(results, minimize=report.minimize), min_left=46.0 if has_failed_trials else 0.0)
-    choices = None if is_numeric_parameter(domain, rows, name) else choice_labels(domain, rows, name)
+    choices = None if positions.is_numeric_parameter(domain, rows, name) else positions.choice_labels(domain, rows, name)
     if choices is None:
         bounds = [v for v in (domain.low, domain.high) if v is not None] if domain is not None else []
         shown_values = [*(as_number(r.params[name]) for r in rows if name in r.params), *_ends_of_next_ranges(report, evidence)]
         frame.fit_x_axis(axis_limits_of_values([*shown_values, *bounds], domain.scale if domain is not None else "linear"))
-    x_position = scale_position_function(frame.x) if choices is None else choice_position_function(frame, choices)
+    x_position = (
+        positions.scale_position_function(frame.x) if choices is None else positions.choice_position_function(frame, choices)
+    )
     trials = [_TrialPosition(i, r, x) for i, r in enumerate(rows) if (x := x_position(i, r.params.get(name))) is not None]
     drawable_trials = [p for p in trials if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
     dot_pixels = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in drawable_trials}
@@ -167,7 +163,9 @@ def _draw_trial_dots(plot: _AxisPlot, report: ReportData) -> None:
     _add_dots(frame, f"pts {cls}", plot.trials_outside_axis, [(p.x, edge) for p in plot.trials_outside_axis])
     if plot.failed_trials:
         strip_bottom = TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX
-        lane = [(p.x, TOP_MARGIN + 7 + dot_jitter(p.index) * (_FAILED_STRIP_HEIGHT_PX - 14)) for p in plot.failed_trials]
+        lane = [
+            (p.x, TOP_MARGIN + 7 + positions.dot_jitter(p.index) * (_FAILED_STRIP_HEIGHT_PX - 14)) for p in plot.failed_trials
+        ]
         frame.add_line(frame.left_px, strip_bottom, frame.right_px, strip_bottom, "lane")
         frame.add_label(frame.left_px - 6, TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX / 2 + 4, "failed", "bad", anchor="end")
         _add_dots(frame, "bad pts", plot.failed_trials, lane)

@@ -16,15 +16,9 @@ from advisor.model.space import MAX_FINITE_VALUE, FloatArray
 from advisor.model.words import clean, count, number, shorten
 from advisor.report.figures.svg import PLOT_RIGHT_EDGE, TOP_MARGIN, Figure, Frame, Key, dots_path_data, label_width_px, px_text
 from advisor.report.model import ReportData
+from advisor.report.plot_data import scale
 from advisor.report.plot_data.model import CurveCloseUp, MetricCurveSet, TrialCurve
-from advisor.report.plot_data.scale import (
-    MIN_LOG_AXIS_RATIO,
-    AxisLimits,
-    Scale,
-    curve_axis_limits,
-    limits_widened_if_near,
-    padded_axis_limits,
-)
+from advisor.report.plot_data.scale import AxisLimits, Scale
 
 MAX_CURVE_COLOURS = 5
 """Maximum number of curve colours that readers can tell apart; further curves reuse them with dashed lines."""
@@ -100,8 +94,8 @@ def _draw_curve_plot(
     steady_values = [d.values for d in drawn if d.curve.trial in row_by_id and row_by_id[d.curve.trial].feasible]
     if late:
         steady_values = [values[len(values) // 4 :] for values in steady_values]
-    limits = limits_widened_if_near(
-        curve_axis_limits(steady_values, [d.values for d in drawn]), [line.value for line in evidence.lines]
+    limits = scale.limits_widened_if_near(
+        scale.curve_axis_limits(steady_values, [d.values for d in drawn]), [line.value for line in evidence.lines]
     )
     if evidence.shares:
         limits = AxisLimits(0.0, 1.0, log=False)
@@ -318,9 +312,9 @@ def curve_close_up_figure(report: ReportData, close: CurveCloseUp) -> Figure:
     finite_values = values[np.abs(values) < MAX_FINITE_VALUE]
     low, high = (float(finite_values.min()), float(finite_values.max())) if len(finite_values) else (0.0, 1.0)
     drawn_values = [v if v is not None and abs(v) < MAX_FINITE_VALUE else None for v in close.values]
-    log = low > 0 and high > MIN_LOG_AXIS_RATIO * float(np.median(finite_values))
+    log = low > 0 and high > scale.MIN_LOG_AXIS_RATIO * float(np.median(finite_values))
     frame = Frame()
-    frame.fit_y_axis(padded_axis_limits(low, high, log=log, by=0.08))
+    frame.fit_y_axis(scale.padded_axis_limits(low, high, log=log, by=0.08))
     frame.fit_x_axis(AxisLimits(float(close.steps[0]), float(max(close.steps[-1], close.steps[0] + 1)), log=False))
     frame.add_y_axis(close.metric)
     frame.add_x_axis("step")

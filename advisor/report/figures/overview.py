@@ -11,17 +11,11 @@ from advisor.model.message import Count, Message, Name, Objective, Percent, list
 from advisor.model.words import clean, count, number, plain_number, shorten
 from advisor.report.figures.svg import FIGURE_WIDTH, Figure, Frame, Key, bar_path_data, dots_path_data, px_text
 from advisor.report.model import ReportData
-from advisor.report.plot_data.model import (
-    BatchSizeThroughput,
-    BestOfNTrials,
-    ParameterImportance,
-    StudyImportances,
-    TrainingComparison,
-)
+from advisor.report.plot_data import model
 from advisor.report.plot_data.scale import Scale, objective_axis_limits, padded_axis_limits, widened_axis_limits
 
 
-def best_of_n_figure(report: ReportData, best_of: BestOfNTrials) -> Figure:
+def best_of_n_figure(report: ReportData, best_of: model.BestOfNTrials) -> Figure:
     """Draw a box plot of the best result of n random trials for each n. The whiskers reach from the 5 to the 95 % quantile."""
     metric = report.spec.objective.metric
     levels = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
@@ -58,7 +52,7 @@ def _box_plot_tooltip(n: int, row: tuple[float | None, ...], unit: str) -> str:
     return f"best of {count(n, unit)}: median {half}, middle half {lower} to {upper}, 5 to 95 % {low} to {high}"
 
 
-def _best_of_n_caption(best_of: BestOfNTrials, metric: str) -> Message:
+def _best_of_n_caption(best_of: model.BestOfNTrials, metric: str) -> Message:
     n, fewer = best_of.sizes[-1], best_of.sizes[-2]
     best, best_of_fewer = best_of.quantiles[-1][2], best_of.quantiles[-2][2]
     trials = Count(n, best_of.unit)
@@ -85,7 +79,7 @@ _ROW_HEIGHT, _TOP_MARGIN, _BOTTOM_MARGIN = 34.0, 6.0, 36.0
 _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 22.0
 
 
-def importance_figures(importances: StudyImportances) -> list[Figure]:
+def importance_figures(importances: model.StudyImportances) -> list[Figure]:
     shown = importances.of_parameters[:MAX_IMPORTANCE_BARS]
     total = len(importances.of_parameters)
     notes = (f"The first {len(shown)} of {total} hyperparameters are drawn.",) if len(shown) < total else ()
@@ -98,7 +92,7 @@ def importance_figures(importances: StudyImportances) -> list[Figure]:
 
 
 def _draw_importance_bars(
-    rows: Sequence[ParameterImportance], title: str, caption: Message | str, notes: tuple[str, ...]
+    rows: Sequence[model.ParameterImportance], title: str, caption: Message | str, notes: tuple[str, ...]
 ) -> Figure:
     frame = Frame(height_px=_TOP_MARGIN + _ROW_HEIGHT * len(rows) + _BOTTOM_MARGIN)
     frame.x = Scale(0, 100, _LEFT_EDGE, _RIGHT_EDGE)
@@ -119,7 +113,7 @@ def _draw_importance_bars(
     return Figure(svg=frame.render_svg(title), caption=caption, legend=legend, notes=notes)
 
 
-def _importance_caption(importances: StudyImportances) -> Message:
+def _importance_caption(importances: model.StudyImportances) -> Message:
     n, p = importances.settings, p_value_text(importances.p)
     if importances.p > MAX_EFFECT_P_VALUE:
         return say("The variation between the {n} settings may be noise ({p}), whatever the bars show.", n=n, p=p)
@@ -134,7 +128,7 @@ def _importance_caption(importances: StudyImportances) -> Message:
     )
 
 
-def _interactions_caption(importances: StudyImportances) -> Message | str:
+def _interactions_caption(importances: model.StudyImportances) -> Message | str:
     interacting_pairs = [s.parameters for s in importances.of_pairs if s.p is not None and s.p <= MAX_INTERACTION_P_VALUE]
     if importances.p > MAX_EFFECT_P_VALUE or not interacting_pairs:
         return "No two hyperparameters clearly interact: additive effects would also explain the results."
@@ -142,7 +136,7 @@ def _interactions_caption(importances: StudyImportances) -> Message | str:
     return say("The hyperparameters in these pairs may depend on each other: {names}.", names=pair_texts)
 
 
-def throughput_figure(speeds: Sequence[BatchSizeThroughput]) -> Figure:
+def throughput_figure(speeds: Sequence[model.BatchSizeThroughput]) -> Figure:
     first, last = speeds[0], speeds[-1]
     fastest = max(speeds, key=lambda s: s.examples_per_s)
     intervals = [(s.low or s.examples_per_s, s.high or s.examples_per_s) for s in speeds]
@@ -170,7 +164,7 @@ def throughput_figure(speeds: Sequence[BatchSizeThroughput]) -> Figure:
 MAX_EQUAL_AMOUNT_RATIO = 1.1
 
 
-def training_to_target_figures(result: TrainingComparison, metric: str) -> list[Figure]:
+def training_to_target_figures(result: model.TrainingComparison, metric: str) -> list[Figure]:
     """Draw how much training each batch size needs to reach the target and, if known, how many seconds this training takes."""
     goal = say("{metric}", metric=Name(metric))
     if result.target is not None:

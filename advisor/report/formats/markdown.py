@@ -8,19 +8,8 @@ from itertools import accumulate
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
+from advisor.report.formats import view
 from advisor.report.formats.sheet import study_description_rows
-from advisor.report.formats.view import (
-    MAX_MISSING_DATA_LINES,
-    SEVERITY_LABELS,
-    checks_summary,
-    evidence_rows,
-    explanation_sentence,
-    is_overruled_finding,
-    merged_change_sentences,
-    planned_studies,
-    reading_decisions,
-    stopping_method_rows,
-)
 from advisor.report.model import ReportData
 from advisor.report.text import best_value, headline, history
 from advisor.report.text.run_command import next_study_command, tasks_after_command, tasks_before_command
@@ -77,16 +66,16 @@ def _visible_report_lines(report: ReportData) -> Iterator[str]:
     for head, below in report.findings_by_cause[:MAX_LISTED_FINDINGS]:
         explained_text = f" (explains {count(len(below), 'more finding')})" if below else ""
         finding_line = f"{_escaped_sentence(head.message)} → {_escaped_sentence(head.action)}"
-        yield f"- **{SEVERITY_LABELS[head.severity]}:** {finding_line} `{_inline_code(head.rule)}`{explained_text}"
+        yield f"- **{view.SEVERITY_LABELS[head.severity]}:** {finding_line} `{_inline_code(head.rule)}`{explained_text}"
     if (more := len(report.findings_by_cause) - MAX_LISTED_FINDINGS) > 0:
         yield f"- {count(more, 'more finding')} below."
-    yield f"\n{escape_markdown(checks_summary(report))}"
-    for unlock in report.unlocks[:MAX_MISSING_DATA_LINES]:
+    yield f"\n{escape_markdown(view.checks_summary(report))}"
+    for unlock in report.unlocks[: view.MAX_MISSING_DATA_LINES]:
         yield f"- {escape_markdown(unlock.text)}"
 
 
 def _next_study_lines(report: ReportData) -> Iterator[str]:
-    planned = planned_studies(report)
+    planned = view.planned_studies(report)
     if not planned:
         yield "**Next study:** none was written.\n"
     for step in planned[:1]:
@@ -104,7 +93,7 @@ def _next_study_lines(report: ReportData) -> Iterator[str]:
 def _folded_section_lines(report: ReportData) -> Iterator[str]:
     for i, finding in enumerate(report.findings, 1):
         yield "\n".join(_finding_lines(report, finding, i))
-    for i, step in enumerate(planned_studies(report)[1:], 2):
+    for i, step in enumerate(view.planned_studies(report)[1:], 2):
         study_heading = f"### Study {i}: `next/{_inline_code(step.study.file)}`"
         yield "\n".join([study_heading, "", _escaped_sentence(step.study.spec.goal), "", *_study_diff_lines(step.diff)])
     yield "\n".join(_study_reading_lines(report))
@@ -113,20 +102,20 @@ def _folded_section_lines(report: ReportData) -> Iterator[str]:
 
 
 def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
-    yield f"### {i}. {SEVERITY_LABELS[finding.severity]}: {_escaped_sentence(finding.message)}\n"
-    if (why := explanation_sentence(finding)) is not None:
+    yield f"### {i}. {view.SEVERITY_LABELS[finding.severity]}: {_escaped_sentence(finding.message)}\n"
+    if (why := view.explanation_sentence(finding)) is not None:
         yield f"{_escaped_sentence(why)}\n"
-    overruled, deferred = is_overruled_finding(report, finding), report.deferral_reason(finding)
+    overruled, deferred = view.is_overruled_finding(report, finding), report.deferral_reason(finding)
     if not overruled:
         yield f"**{'Later' if deferred else 'Do this'}:** {_escaped_sentence(finding.action)}\n"
         yield from _study_diff_lines(diff_of_changes(report.spec, finding.changes))
-    for line in merged_change_sentences(report, finding):
+    for line in view.merged_change_sentences(report, finding):
         yield f"{escape_markdown(str(line))}\n"
     if deferred is not None:
         yield f"Not yet: {escape_markdown(deferred)}.\n"
     sure = f"{confidence(finding.confidence)[1]}: this advice is right with probability {finding.confidence:.2f}; "
     yield f"{'' if overruled else sure}rule `{_inline_code(finding.rule)}`; playbook: {escape_markdown(finding.playbook)}\n"
-    if rows := evidence_rows(finding):
+    if rows := view.evidence_rows(finding):
         yield "| How we know | |\n|---|---|"
         for what, value in rows:
             yield f"| {escape_markdown(what)} | {escape_markdown(value)} |"
@@ -160,14 +149,14 @@ def _inline_code(value: str) -> str:
 
 
 def _study_reading_lines(report: ReportData) -> Iterator[str]:
-    decisions = reading_decisions(report)
+    decisions = view.reading_decisions(report)
     if decisions:
         yield "### How this study was read\n"
         for decision in decisions:
             overrule_text = f" Overrule: `{_inline_code(decision.overrule)}`" if decision.overrule else ""
             yield f"- {_escaped_sentence(decision.text)}{overrule_text}"
         yield ""
-    if rows := stopping_method_rows(report):
+    if rows := view.stopping_method_rows(report):
         assert report.hindsight is not None
         yield "### Would stopping early have been safe?\n"
         yield f"{escape_markdown(report.hindsight.message)}\n"

@@ -11,17 +11,7 @@ from rich.text import Text
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
 from advisor.report import running
-from advisor.report.formats.view import (
-    MAX_MISSING_DATA_LINES,
-    SEVERITY_LABELS,
-    action_lines,
-    checks_summary,
-    explanation_sentence,
-    is_in_next_study,
-    is_overruled_finding,
-    planned_studies,
-    reading_decision_lines,
-)
+from advisor.report.formats import view
 from advisor.report.model import ReportData
 from advisor.report.text import best_value, headline, history
 from advisor.report.text.run_command import next_study_command, tasks_after_command, tasks_before_command
@@ -55,7 +45,7 @@ def print_report(report: ReportData, console: Console) -> None:
         out(line)
     if doomed := running.doomed_trials_sentence(report):
         out(str(doomed), "yellow")
-    for line in (*report.warnings, *reading_decision_lines(report, MAX_DECISION_LINES)):
+    for line in (*report.warnings, *view.reading_decision_lines(report, MAX_DECISION_LINES)):
         out(sentence(line), "dim")
     for head, below in report.findings_by_cause[:MAX_SHOWN_CAUSES]:
         _print_finding(out, report, head)
@@ -65,8 +55,8 @@ def print_report(report: ReportData, console: Console) -> None:
         out.print_blank_line()
         out(f"{count(more, 'more finding')} in the report.")
     out.print_blank_line()
-    out(checks_summary(report), "dim")
-    for unlock in report.unlocks[:MAX_MISSING_DATA_LINES]:
+    out(view.checks_summary(report), "dim")
+    for unlock in report.unlocks[: view.MAX_MISSING_DATA_LINES]:
         out(f"→ {unlock.text}", "dim", indent=2)
     if report.hindsight is not None and report.hindsight.message:
         out(f"Would stopping early have been safe? {report.hindsight.message}", "dim")
@@ -110,11 +100,13 @@ def _severity_sign(out: Printer, finding: Finding) -> str:
 
 def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
     out.print_blank_line()
-    text = Text(f"{_severity_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity])
+    text = Text(
+        f"{_severity_sign(out, finding)} {view.SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity]
+    )
     text.append("  " + out.replace_unencodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
     out.print_line(text)
     out(sentence(str(finding.message)), indent=2)
-    action, *merged = action_lines(report, finding)
+    action, *merged = view.action_lines(report, finding)
     out(f"→ {action}", "green", indent=2)
     for line in merged:
         out(str(line), "dim", indent=2)
@@ -128,13 +120,13 @@ def _print_explained_finding(out: Printer, report: ReportData, finding: Finding)
     line.append(out.replace_unencodable(sentence(str(finding.message))))
     line.append(f"  {out.replace_unencodable(finding.rule)}", style="dim")
     out.print_line(line, indent=4)
-    if is_in_next_study(report, finding) and not is_overruled_finding(report, finding):
+    if view.is_in_next_study(report, finding) and not view.is_overruled_finding(report, finding):
         out(f"→ {sentence(str(finding.action))}", "green", indent=6)
-    out(sentence(explanation_sentence(finding) or ""), "dim", indent=6)
+    out(sentence(view.explanation_sentence(finding) or ""), "dim", indent=6)
 
 
 def _print_next_studies(out: Printer, report: ReportData) -> None:
-    for i, step in enumerate(planned_studies(report), 1):
+    for i, step in enumerate(view.planned_studies(report), 1):
         out.print_blank_line()
         out(f"Next study {i}: {sentence(step.study.spec.goal)}", "bold")
         if i > 1:

@@ -18,17 +18,8 @@ from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.model.words import replace_surrogates
+from advisor.report.plot_data import model
 from advisor.report.plot_data.curves import curve_with_extremes
-from advisor.report.plot_data.model import (
-    BatchSizeThroughput,
-    BatchSizeTraining,
-    BestOfNTrials,
-    CurveCloseUp,
-    HigherRateTrials,
-    ParameterImportance,
-    StudyImportances,
-    TrainingComparison,
-)
 from advisor.stats.best_of import quantiles_of_best
 from advisor.stats.importance import NULL_HYPOTHESIS_DRAWS, interaction_p_values
 
@@ -54,7 +45,7 @@ MAX_HIGHER_RATE_TRIALS = 3
 _QUANTILE_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
 
-def best_of_n_trials(study: Study) -> BestOfNTrials | None:
+def best_of_n_trials(study: Study) -> model.BestOfNTrials | None:
     """Return the distribution of the best of n settings for n = 1, 2, 4, … and for all, or None if too few ended."""
     costs = settings.median_cost_per_setting(study)
     if len(costs) < MIN_ENDED_SETTINGS or not np.isfinite(costs).any():
@@ -67,23 +58,23 @@ def best_of_n_trials(study: Study) -> BestOfNTrials | None:
         for n in sizes
     )
     has_repeats = any(len(group) > 1 for group in settings.read_settings(study).trials)
-    return BestOfNTrials(sizes=tuple(sizes), quantiles=quantiles, repeats=has_repeats)
+    return model.BestOfNTrials(sizes=tuple(sizes), quantiles=quantiles, repeats=has_repeats)
 
 
-def throughput_by_batch_size(study: Study) -> tuple[BatchSizeThroughput, ...]:
+def throughput_by_batch_size(study: Study) -> tuple[model.BatchSizeThroughput, ...]:
     """Return the throughput at each batch size; empty if the throughput is known for fewer than two batch sizes."""
     speeds = throughput.throughput_by_batch_size(study)
     return tuple(_throughput_with_interval(r) for r in speeds) if len(speeds) > 1 else ()
 
 
-def _throughput_with_interval(speed: throughput.Throughput) -> BatchSizeThroughput:
+def _throughput_with_interval(speed: throughput.Throughput) -> model.BatchSizeThroughput:
     log_rate = speed.mean_log_rate
     half_width = float(stats.t.ppf(0.95, log_rate.freedom)) * log_rate.error if log_rate.freedom > 0 else math.nan
     low, high = (math.exp(log_rate.value + s * half_width) if math.isfinite(half_width) else None for s in (-1, 1))
-    return BatchSizeThroughput(batch_size=speed.batch_size, examples_per_s=speed.examples_per_s, low=low, high=high)
+    return model.BatchSizeThroughput(batch_size=speed.batch_size, examples_per_s=speed.examples_per_s, low=low, high=high)
 
 
-def training_to_target(study: Study) -> TrainingComparison | None:
+def training_to_target(study: Study) -> model.TrainingComparison | None:
     """Return the amount of training that each batch size needs to reach a common target, or None if there is no such target."""
     try:
         comparison = targets.compare_batch_sizes(study, TARGET_IMPROVEMENT_SHARE)
@@ -91,12 +82,12 @@ def training_to_target(study: Study) -> TrainingComparison | None:
         return None
     statistic = np.median if comparison.statistic == "median" else np.min
     sizes = [(g, float(statistic(g.lengths_to_target))) for g in comparison.groups]
-    return TrainingComparison(
+    return model.TrainingComparison(
         unit=comparison.unit,
         target=study.objective_value(comparison.target_value) if math.isfinite(comparison.target_value) else None,
         repeats=comparison.statistic == "median",
         sizes=tuple(
-            BatchSizeTraining(
+            model.BatchSizeTraining(
                 batch_size=g.batch_size, amount=amount, seconds=g.seconds_to_target if g.seconds_to_target > 0 else None
             )
             for g, amount in sizes
@@ -105,7 +96,7 @@ def training_to_target(study: Study) -> TrainingComparison | None:
     )
 
 
-def parameter_importances(study: Study) -> StudyImportances | None:
+def parameter_importances(study: Study) -> model.StudyImportances | None:
     """Return the importance of each hyperparameter and the most significant interactions, or None if there are too few trials."""
     try:
         estimate = importance.compute_importances(study)
@@ -116,7 +107,7 @@ def parameter_importances(study: Study) -> StudyImportances | None:
     mean_shares = estimate.total_shares.mean(axis=0)
     by_importance = np.argsort(-mean_shares, kind="stable")[:MAX_INTERACTING_PARAMETERS]
     candidates = sorted(int(i) for i in by_importance if mean_shares[i] >= MIN_IMPORTANCE_FOR_INTERACTIONS)
-    pairs: list[ParameterImportance] = []
+    pairs: list[model.ParameterImportance] = []
     if len(candidates) > 1:
         effects = estimate.response.interaction_effects(candidates)
         tests = len(names) * (len(names) - 1) // 2
@@ -124,7 +115,7 @@ def parameter_importances(study: Study) -> StudyImportances | None:
         p_values = interaction_p_values(estimate.response, list(effects)) if can_test else dict.fromkeys(effects, 1.0)
         pairs = [_make_importance((names[a], names[b]), effects[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
         pairs.sort(key=lambda s: (s.p, -s.share))
-    return StudyImportances(
+    return model.StudyImportances(
         settings=len(estimate.tried_settings),
         p=estimate.p_value,
         of_parameters=tuple(ranking),
@@ -132,20 +123,20 @@ def parameter_importances(study: Study) -> StudyImportances | None:
     )
 
 
-def _make_importance(names: tuple[str, ...], draws: FloatArray, p: float | None = None) -> ParameterImportance:
+def _make_importance(names: tuple[str, ...], draws: FloatArray, p: float | None = None) -> model.ParameterImportance:
     low, high = np.quantile(draws, [0.05, 0.95])
     statistics = {"share": draws.mean(), "low": low, "high": high}
-    return ParameterImportance(
+    return model.ParameterImportance(
         parameters=tuple(replace_surrogates(n) for n in names), p=p, **{k: min(float(v), 1.0) for k, v in statistics.items()}
     )
 
 
-def curve_close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CurveCloseUp, ...]:
+def curve_close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[model.CurveCloseUp, ...]:
     """Return close-ups around steps that findings about stability mark. Steps at which a lasting change begins are skipped."""
     return tuple(islice(_iterate_close_ups(study, verdicts), MAX_CLOSE_UPS))
 
 
-def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[CurveCloseUp]:
+def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[model.CurveCloseUp]:
     by_id = {t.id: t for t in study.trials}
     seen_marks: set[tuple[str, str, int]] = set()
     for finding in (f for v in verdicts for f in v.findings if f.goal == "stability"):
@@ -159,7 +150,7 @@ def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[Cu
                 at = int(np.searchsorted(steps, mark.step))
                 window = slice(max(at - CLOSE_UP_POINTS_PER_SIDE, 0), at + CLOSE_UP_POINTS_PER_SIDE + 1)
                 if len(steps[window]) > 1:
-                    yield CurveCloseUp(
+                    yield model.CurveCloseUp(
                         trial=replace_surrogates(trial.id),
                         metric=replace_surrogates(metric),
                         step=mark.step,
@@ -169,7 +160,7 @@ def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[Cu
                     )
 
 
-def higher_rate_trials(study: Study) -> HigherRateTrials | None:
+def higher_rate_trials(study: Study) -> model.HigherRateTrials | None:
     """Return the trials with learning rates just above the best trial's learning rate, or None if there are no such trials."""
     searched, best = searched_learning_rates(study), study.ranked()[:1]
     if searched is None or not best:
@@ -184,7 +175,7 @@ def higher_rate_trials(study: Study) -> HigherRateTrials | None:
     nearest_trials = repeats.first_trial_per_setting(trials_above)[:MAX_HIGHER_RATE_TRIALS]
     if not nearest_trials or not math.isfinite(at):
         return None
-    return HigherRateTrials(
+    return model.HigherRateTrials(
         parameter=replace_surrogates(name),
         metric=metric,
         best=at,

@@ -20,13 +20,8 @@ from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, needs_new_scores
 from advisor.planning.stages import MIN_FEASIBLE_TRIALS, MIN_SURE_CONFIDENCE, adopts_now, says_to_stop_tuning
 from advisor.planning.states import settings_needed
 from advisor.report.model import ReportData
-from advisor.report.text.study_diff import (
-    RANGE_END_TOLERANCE,
-    are_parameters_alike,
-    completed_spec,
-    diff_of_changes,
-    diff_studies,
-)
+from advisor.report.text import study_diff
+from advisor.report.text.study_diff import RANGE_END_TOLERANCE, completed_spec, diff_of_changes, diff_studies
 
 STOP_HEADLINE = "Stop searching: measure the best setting on {data}, once, and deploy it."
 MIN_MENTIONED_RANGE_MOVE = 0.2
@@ -264,7 +259,7 @@ def _findings_behind_range(report: ReportData, first: Finding, name: str, new: P
 
 def _extends_unproposed_range_end(report: ReportData, name: str, new: Parameter) -> bool:
     old = completed_spec(report).parameters.get(name)
-    if old is None or not old.numeric or are_parameters_alike(old, new):
+    if old is None or not old.numeric or study_diff.are_parameters_alike(old, new):
         return False
     assert new.low is not None
     assert new.high is not None

@@ -10,16 +10,8 @@ from itertools import islice
 from pathlib import PurePath
 
 from advisor.contract.redact import redact_arguments
-from advisor.model import formula, placeholders
+from advisor.model import formula, placeholders, space
 from advisor.model.message import Code, Message, Name, list_message, say
-from advisor.model.space import (
-    HyperparameterValue,
-    as_number,
-    is_learning_rate,
-    is_training_length,
-    is_transformers_schedule_name,
-    words_of_name,
-)
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.report.model import NextStudy, ReportData
@@ -74,7 +66,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
     return " ".join([command, *map(placeholders.command_option, missing_names)])
 
 
-def _constant_parameters(study: Study) -> Mapping[str, HyperparameterValue]:
+def _constant_parameters(study: Study) -> Mapping[str, space.HyperparameterValue]:
     trials = [t.params for t in study.trials]
     first_params = trials[0] if trials else {}
     return {n: v for n, v in first_params.items() if n not in study.searched and all(t.get(n) == v for t in trials)}
@@ -163,7 +155,7 @@ def _command_arguments(command: str) -> list[str]:
 
 
 def _arguments_with_placeholders(
-    words: Sequence[str], params: Mapping[str, HyperparameterValue], spec: StudySpec, analysed: StudySpec
+    words: Sequence[str], params: Mapping[str, space.HyperparameterValue], spec: StudySpec, analysed: StudySpec
 ) -> Iterator[tuple[str, bool]]:
     """Yield (argument, whether it has a placeholder). analysed: the study whose trials recorded the command."""
     pending_option: str | None = None
@@ -191,24 +183,28 @@ def _arguments_with_placeholders(
 
 
 def _option_placeholder(
-    option: str, text: str, params: Mapping[str, HyperparameterValue], spec: StudySpec, analysed: StudySpec
+    option: str, text: str, params: Mapping[str, space.HyperparameterValue], spec: StudySpec, analysed: StudySpec
 ) -> str | None:
     """Return the name of the placeholder that replaces an option's value, or None if the study does not set this value."""
-    words = words_of_name(option)
-    matching_names = [n for n in spec.parameters if words_of_name(n) == words]
+    words = space.words_of_name(option)
+    matching_names = [n for n in spec.parameters if space.words_of_name(n) == words]
     if not matching_names:
         matching_names = [
             n
             for n in spec.parameters
-            if _longer_ends_with_shorter(words_of_name(n), words) and _text_equals_value(text, params.get(n))
+            if _longer_ends_with_shorter(space.words_of_name(n), words) and _text_equals_value(text, params.get(n))
         ]
-    if not matching_names and is_learning_rate("_".join(words)):
-        matching_names = [n for n in spec.parameters if is_learning_rate(n) and _text_equals_value(text, params.get(n))]
+    if not matching_names and space.is_learning_rate("_".join(words)):
+        matching_names = [n for n in spec.parameters if space.is_learning_rate(n) and _text_equals_value(text, params.get(n))]
     if len(matching_names) == 1:
         return matching_names[0]
     if "_".join(words) in _SEED_OPTIONS:
         return "seed"
-    if spec.max_train_steps and is_training_length("_".join(words)) and _text_equals_value(text, analysed.max_train_steps):
+    if (
+        spec.max_train_steps
+        and space.is_training_length("_".join(words))
+        and _text_equals_value(text, analysed.max_train_steps)
+    ):
         return "max_train_steps"
     return placeholders.SCHEDULE if _sets_schedule(words, text, spec, analysed) else None
 
@@ -217,7 +213,7 @@ def _sets_schedule(words: list[str], text: str, spec: StudySpec, analysed: Study
     """Return whether `spec` sets the option's value, a kind of learning-rate schedule. Scripts may have other names for the kinds,
     so an option with another value than the study's kind counts only if the kind changes."""
     before, kind = ((s.schedule or {}).get("kind") for s in (analysed, spec))
-    if kind is None or not (words == [placeholders.SCHEDULE] or is_transformers_schedule_name("_".join(words))):
+    if kind is None or not (words == [placeholders.SCHEDULE] or space.is_transformers_schedule_name("_".join(words))):
         return False
     return _text_equals_value(text, before) or (words == [placeholders.SCHEDULE] and kind != before)
 
@@ -227,13 +223,13 @@ def _longer_ends_with_shorter(one: list[str], other: list[str]) -> bool:
     return n > 0 and one[-n:] == other[-n:]
 
 
-def _text_equals_value(text: str, value: HyperparameterValue | None) -> bool:
+def _text_equals_value(text: str, value: space.HyperparameterValue | None) -> bool:
     if value is None:
         return False
     if isinstance(value, bool | str):
         return text.lower() == str(value).lower()
     try:
-        return abs(float(text) - as_number(value)) <= 1e-6 * abs(as_number(value))
+        return abs(float(text) - space.as_number(value)) <= 1e-6 * abs(space.as_number(value))
     except ValueError:
         return False
 
@@ -294,4 +290,4 @@ def _option_name(word: str) -> str | None:
     """Return an option's name (output_dir for `--output-dir` and `output_dir=out`), or None if the word is no option."""
     if not word.startswith("-") and "=" not in word:
         return None
-    return "_".join(words_of_name(word.partition("=")[0]))
+    return "_".join(space.words_of_name(word.partition("=")[0]))
