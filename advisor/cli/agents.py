@@ -68,7 +68,7 @@ def write_agent_files(folder: Path) -> tuple[Path, ...]:
     the section's markers do not match or a file cannot be read or written."""
     section, skill = (Path(os.path.realpath(folder / file)) for file in (AGENTS_FILE, SKILL_FILE))
     try:
-        old_texts = {file: _read_if_exists(file) for file in (skill, section)}
+        old_texts = {file: file.read_bytes().decode() if file.exists() else None for file in (skill, section)}
         new_texts = {skill: SKILL_TEXT, section: _replace_agents_section(old_texts[section] or "")}
         changed_files = {file: text for file, text in new_texts.items() if text != old_texts[file]}
         for file in changed_files:
@@ -81,13 +81,6 @@ def write_agent_files(folder: Path) -> tuple[Path, ...]:
     except OSError as error:
         raise AdvisorError(f"cannot write {error.filename or folder}: {error.strerror or error}") from None
     return tuple(name for name, file in ((SKILL_FILE, skill), (AGENTS_FILE, section)) if file in changed_files)
-
-
-def _read_if_exists(file: Path) -> str | None:
-    try:
-        return file.read_bytes().decode()
-    except FileNotFoundError:
-        return None
 
 
 def _replace_agents_section(text: str) -> str:

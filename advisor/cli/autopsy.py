@@ -81,16 +81,14 @@ class RunFacts:
 
 
 def autopsy_summary_lines(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts) -> list[str]:
+    certainty = "likely, not certain" if diagnosis.certainty == "likely" else diagnosis.certainty
     return [
         f"{run.name} ({run.run_id}): {_event_text(record)}.",
-        f"{diagnosis.explanation} ({_CERTAINTY_TEXTS[diagnosis.certainty]})",
+        f"{diagnosis.explanation} ({certainty})",
         f"Before: {_state_text(record)}.",
         f"Do: {diagnosis.advice}",
         f"Replay: {replay_instructions(record, run)}.",
     ]
-
-
-_CERTAINTY_TEXTS = {"certain": "certain", "likely": "likely, not certain", "open": "open"}
 
 
 def _event_text(record: AutopsyRecord) -> str:
@@ -105,18 +103,22 @@ def _event_text(record: AutopsyRecord) -> str:
 
 def _state_text(record: AutopsyRecord) -> str:
     rows = record.history.before
-    clauses = [_history_row_text(rows[-1]), _describe_norm_trend(rows)] if rows else ["no step had a finite loss"]
+    clauses = ["no step had a finite loss"]
+    if rows:
+        row = rows[-1]
+        named_values = {
+            "loss": row.loss,
+            "gradient norm": row.grad_norm,
+            "rate": row.learning_rate,
+            "loss scale": last.loss_scale,
+        }
+        values_text = ", ".join(f"{name} {value:.3g}" for name, value in named_values.items() if value is not None)
+        clauses = [f"step {last.step:,} had {values_text}", _describe_norm_trend(rows)]
     if record.gradients is not None:
         clauses.append(f"{record.gradients.bad} of {record.gradients.tensors} gradients not finite")
     delay_text = f" {record.lag:,} steps later" if record.late else ""
     clauses.append(f"{record.parameters.bad} of {record.parameters.tensors} parameters not finite{delay_text}")
     return "; ".join(part for part in clauses if part)
-
-
-def _history_row_text(row: HistoryRow) -> str:
-    named_values = {"loss": row.loss, "gradient norm": row.grad_norm, "rate": row.learning_rate, "loss scale": row.loss_scale}
-    values_text = ", ".join(f"{name} {value:.3g}" for name, value in named_values.items() if value is not None)
-    return f"step {row.step:,} had {values_text}"
 
 
 def _describe_norm_trend(rows: tuple[HistoryRow, ...]) -> str:

@@ -18,6 +18,7 @@ MAX_ANSWER_CHARS = 4500
 """Maximum characters of a short answer: 1,500 tokens of about three characters each."""
 _ANSWER_SIZE_LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
 """Pairs (maximum items per list, maximum characters per text). An answer is shortened by the first pair with which it fits."""
+_EMPTY_VALUES = (None, [], {}, "")
 
 Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
 
@@ -44,13 +45,9 @@ def bounded_answer_json(data: Mapping[str, Json], always: Collection[str] = ()) 
 
 
 def _bounded_json_line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
-    short_data: dict[str, Json] = {}
-    for key, value in data.items():
-        short_item = _shorten_value({key: value}, items, chars)
-        short_data.update(short_item if isinstance(short_item, Mapping) else {})
-        if not short_item and key in always:
-            short_data[key] = _shorten_value(value, items, chars)
-    return json.dumps(short_data, separators=(",", ":"))
+    short_data = {key: _shorten_value(value, items, chars) for key, value in data.items()}
+    kept_data = {key: value for key, value in short_data.items() if key in always or value not in _EMPTY_VALUES}
+    return json.dumps(kept_data, separators=(",", ":"))
 
 
 def _shorten_value(value: Json, items: int, chars: int) -> Json:
@@ -62,7 +59,7 @@ def _shorten_value(value: Json, items: int, chars: int) -> Json:
         return float(f"{value:.4g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
         short_mapping = {shorten(clean(k), chars): _shorten_value(v, items, chars) for k, v in value.items()}
-        return {k: v for k, v in short_mapping.items() if v is not None and v not in ([], {}, "")}
+        return {k: v for k, v in short_mapping.items() if v not in _EMPTY_VALUES}
     short_items = [_shorten_value(v, items, chars) for v in value[:items]]
     return [*short_items, f"… {len(value) - items} more"] if len(value) > items else short_items
 

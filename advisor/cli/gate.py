@@ -159,14 +159,12 @@ def _answer_detail_lines(answer: Answer) -> list[str]:
         low, high = (number(x, 3) for x in answer.interval or (-math.inf, math.inf))
         gain_text = f"{number(answer.gain, 3)} (95 % interval {low} to {high}, valid at every look) in {answer.metric}"
         noise_text = f"{number(answer.noise, 3)} between seeds ({answer.noise_freedom} degrees of freedom)"
-        worthwhile_text = (
-            f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent_text(answer.chance or 0)} probability"
-        )
+        power = f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent_text(answer.chance or 0)} probability"
         evidence = f"to keep {_evidence_text(answer.evidence_to_keep)}, to discard {_evidence_text(answer.evidence_to_discard)}"
         question_text = f"proposal {answer.question} in this experiment, {answer.kept_before} kept so far"
         label_rows += [
             ("gain", f"{gain_text}, {answer.direction}d"),
-            ("noise", f"{noise_text}; {worthwhile_text}"),
+            ("noise", f"{noise_text}; {power}"),
             ("evidence", f"{evidence} of the required evidence ({question_text})"),
         ]
     for limit in answer.limits:
@@ -177,10 +175,8 @@ def _answer_detail_lines(answer: Answer) -> list[str]:
 
 
 def _answer_as_markdown(answer: Answer) -> str:
-    from advisor.report.formats.markdown import (  # imported here, because it loads the whole report
-        escape_markdown,
-        fenced_code_lines,
-    )
+    # imported here, because it loads the whole report
+    from advisor.report.formats.markdown import escape_markdown, fenced_code_lines
 
     action = answer.action.removesuffix(answer.reason)
     decision_label = answer.decision.replace(" ", "_")

@@ -83,10 +83,8 @@ def guard(
 def _verdict_table(verdicts: Sequence[RunVerdict]) -> list[str]:
     if not verdicts:
         return ["No trial is running."]
-    lengths = ["" if v.length is None else f" of {v.length:,.0f}" for v in verdicts]
-    rows = [
-        (clean(v.trial), v.state, f"step {v.step:,}{end}", clean(v.message)) for v, end in zip(verdicts, lengths, strict=True)
-    ]
+    ends = ["" if v.length is None else f" of {v.length:,.0f}" for v in verdicts]
+    rows = [(clean(v.trial), v.state, f"step {v.step:,}{of}", clean(v.message)) for v, of in zip(verdicts, ends, strict=True)]
     stop_count = sum(v.stop for v in verdicts)
     end = f"{count(stop_count, 'trial')} can be stopped without loss." if stop_count else "No trial needs to be stopped."
     return [*align_columns(rows), "", end]
@@ -105,11 +103,9 @@ def _update_verdict_file(guarded: GuardedStudy, file: Path, run_id: str) -> None
         read_start = time.monotonic()
         if run.has_ended():
             return
-        verdict = next((v for v in guarded.read().running if v.run_id == run_id), None)
-        if verdict is not None:
-            new = GuardVerdict(
-                state=verdict.state, step=verdict.step, stop=verdict.stop, message=verdict.message, at=time.time()
-            )
+        own = next((v for v in guarded.read().running if v.run_id == run_id), None)
+        if own is not None:
+            new = GuardVerdict(state=own.state, step=own.step, stop=own.stop, message=own.message, at=time.time())
             with convert_os_errors(f"cannot write {str(file)!r}"):
                 write_verdict(file, new)
         pause_s = pacer.pause_s(time.monotonic() - read_start)

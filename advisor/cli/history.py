@@ -77,15 +77,14 @@ def history(
 
 
 def short_history_json(result: Lineages | NearbySettings) -> str:
-    action = _recommended_action(result) if isinstance(result, Lineages) else result.action
+    if isinstance(result, NearbySettings):
+        action = result.action
+    elif not result.lineages:
+        action = "No study of this store continues another study. Run a study from next/ and analyze it."
+    else:
+        stop, rounds = result.lineages[-1].stop, result.lineages[-1].rounds
+        action = stop or f"Go on from {quote_name(rounds[-1].study)}: {count(len(rounds), 'round')} so far."
     return brief_json({"action": action, **result.model_dump(exclude_defaults=True)})
-
-
-def _recommended_action(result: Lineages) -> str:
-    if not result.lineages:
-        return "No study of this store continues another study. Run a study from next/ and analyze it."
-    lineage = result.lineages[-1]
-    return lineage.stop or f"Go on from {quote_name(lineage.rounds[-1].study)}: {count(len(lineage.rounds), 'round')} so far."
 
 
 def find_settings_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:

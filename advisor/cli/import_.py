@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from advisor.cli.options import tracking_option
+from advisor.cli.options import add_options, quiet_option, tracking_option
 from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
     from advisor.interop.importers.importing import ImportSummary
     from advisor.interop.importers.runs import Importer
-
-Direction = Literal["minimize", "maximize"]
 
 
 class _ImportGroup(click.Group):
@@ -50,20 +48,17 @@ def import_() -> None:
 _PATH_ARGUMENT = click.argument("path", type=click.Path(path_type=Path))
 
 
-def _shared_import_options(command: Any) -> Any:
-    for option in (
-        click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
-        click.option(
-            "--direction", type=click.Choice(["minimize", "maximize"]), help="Whether a lower or a higher objective is better."
-        ),
-        click.option(
-            "--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as the source says, else inferred]"
-        ),
-        click.option("--experiment", metavar="NAME", help="Put all runs into this experiment.  [default: named by the source]"),
-        tracking_option,
-    ):
-        command = option(command)
-    return command
+_shared_import_options = add_options(
+    tracking_option,
+    click.option("--experiment", metavar="NAME", help="Put all runs into this experiment.  [default: named by the source]"),
+    click.option(
+        "--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as the source says, else inferred]"
+    ),
+    click.option(
+        "--direction", type=click.Choice(["minimize", "maximize"]), help="Whether a lower or a higher objective is better."
+    ),
+    quiet_option,
+)
 
 
 def _run_import(importer: Importer, source: str | Path, *, quiet: bool, **options: Any) -> None:
@@ -102,7 +97,7 @@ def _print_import_summary(summary: ImportSummary, quiet: bool) -> None:
 @click.argument("curves", type=click.Path(path_type=Path))
 @tracking_option
 @click.option("--experiment", metavar="NAME", help="Put all studies into one experiment.  [default: one experiment per study]")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@quiet_option
 def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str | None, quiet: bool) -> None:
     """Import tidy tables (Parquet or CSV): one row per trial in TRIALS, one row per point in CURVES.
 
@@ -198,15 +193,12 @@ _TABLE_FORMATS: dict[Literal["csv", "jsonl"], str] = {
 }
 
 
-def _column_options(command: Any) -> Any:
-    for option in (
-        click.option("--time", metavar="COLUMN", help="Column of seconds, since 1970 or the start.  [default: found]"),
-        click.option("--params", metavar="COLUMN,…", default="", help="Columns with hyperparameters."),
-        click.option("--run", metavar="COLUMN", help="Column that names the run.  [default: found, else each file is a run]"),
-        click.option("--step", metavar="COLUMN", help="Column of the step.  [default: step, global_step, epoch, …]"),
-    ):
-        command = option(command)
-    return command
+_column_options = add_options(
+    click.option("--step", metavar="COLUMN", help="Column of the step.  [default: step, global_step, epoch, …]"),
+    click.option("--run", metavar="COLUMN", help="Column that names the run.  [default: found, else each file is a run]"),
+    click.option("--params", metavar="COLUMN,…", default="", help="Columns with hyperparameters."),
+    click.option("--time", metavar="COLUMN", help="Column of seconds, since 1970 or the start.  [default: found]"),
+)
 
 
 def _add_tool(name: str, help: str) -> None:

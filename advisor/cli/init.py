@@ -14,13 +14,7 @@ from pydantic import ValidationError
 
 from advisor.cli.agents import write_agent_files
 from advisor.cli.options import direction_option
-from advisor.cli.recipes import (
-    add_recipe_options,
-    print_hint_without_gpu,
-    recipe_study,
-    refuse_recipe_options,
-    trainer_command_options,
-)
+from advisor.cli.recipes import print_gpu_hint, recipe_options, recipe_study, refuse_recipe_options, trainer_options
 from advisor.contract.metric_direction import direction_of_metric
 from advisor.model import parameter_kinds, placeholders
 from advisor.model.errors import AdvisorError, convert_os_errors
@@ -80,7 +74,7 @@ def _write_agent_files(ctx: click.Context, _: click.Parameter, requested: bool) 
 )
 @click.option("--fix", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix a hyperparameter. Repeatable.")
 @click.option("--compare", metavar="NAME=A,B", help="Compare these values; tune the other hyperparameters for each value.")
-@add_recipe_options
+@recipe_options
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("study.yaml"), show_default=True, help="Study file to write."
 )
@@ -138,9 +132,9 @@ def init(
     parameters = dict(_parse_parameter(text, "tune") for text in tuned) | dict(_parse_parameter(text, "fix") for text in fixed)
     if recipe is not None:
         comment, spec = recipe_study(ctx, parameters)
-        options_of = partial(trainer_command_options, recipe)
+        options_of = partial(trainer_options, recipe)
         _write_study_files((spec,), "", spec.parameters, out, force=force, comment=comment, options_of=options_of)
-        print_hint_without_gpu()
+        print_gpu_hint()
         return
     refuse_recipe_options(lengths)
     compared_parameter = _parse_parameter(compare, "compare") if compare else None

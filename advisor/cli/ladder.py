@@ -64,19 +64,13 @@ def ladder(
         for name in dict.fromkeys(experiments)
     ]
     result = read_ladder(studies, size, next_size)
-    if brief:
-        click.echo(brief_json({"action": _rate_transfer_text(result), **result.model_dump()}))
-    elif as_json:
-        click.echo(result.ascii_json())
-    else:
-        click.echo(_ladder_text(result))
+    brief_answer = brief_json({"action": _rate_transfer_text(result), **result.model_dump()})
+    click.echo(brief_answer if brief else result.ascii_json() if as_json else _ladder_text(result))
 
 
 def _ladder_text(result: Ladder) -> str:
-    lines = [
-        _rate_transfer_text(result),
-        f"At {_size_text(result, result.next.size)}: {_prediction_text(result, result.next)}.",
-    ]
+    lines = [_rate_transfer_text(result)]
+    lines.append(f"At {_size_text(result, result.next.size)}: {_prediction_text(result, result.next)}.")
     if (last := result.last) is not None:
         verdict_words: dict[PredictionResult, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
         rate_verdict = f"the rate was {verdict_words[result.last_rate]}"

@@ -164,9 +164,9 @@ class Launcher:
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
         """Train the trials that have not ended yet. trials: number of all trials, or None for the number in the study file."""
-        engine = _make_engine(spec, self.options, folder)
+        options = self.options
         ledger = Ledger(self.location, self.experiment, spec, RetryPolicy(command_fingerprint(self.command_words), self.retry))
-        has_guard = self.options.stop_doomed or self.notifier is not None
+        has_guard = options.stop_doomed or self.notifier is not None
         plan = LaunchPlan(
             spec=spec,
             queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.preceding_trials),
@@ -174,29 +174,28 @@ class Launcher:
             location=self.location,
             experiment=self.experiment,
             folder=folder,
-            engine=engine,
-            timeout_s=self.options.timeout_s,
-            append_hyperparameters=self.options.appends_parameters,
-            keep_going=self.options.keep_going,
+            engine=_make_engine(spec, options, folder),
+            timeout_s=options.timeout_s,
+            append_hyperparameters=options.appends_parameters,
+            keep_going=options.keep_going,
             guard=GuardedStudy(self.experiment, self.location, spec, self.compares_earlier_rounds) if has_guard else None,
-            stop_doomed=self.options.stop_doomed,
+            stop_doomed=options.stop_doomed,
             notifier=self.notifier,
         )
         continuation_lines = [line for trial in self.trials_to_continue for line in _continue_trial(ledger, plan, trial)]
-        appends_options = self.options.appends_parameters
-        warnings = command_warnings(spec, self.command_words, append=appends_options) if self.warns_about_command else ()
-        with _launch_progress_bar(plan, first_seed, warnings, enabled=not self.options.quiet) as on_update:
-            for line in continuation_lines if not self.options.quiet else ():
+        append, words = options.appends_parameters, self.command_words
+        warnings = command_warnings(spec, words, append=append) if self.warns_about_command else ()
+        with _launch_progress_bar(plan, first_seed, warnings, enabled=not options.quiet) as on_update:
+            for line in continuation_lines if not options.quiet else ():
                 click.echo(line, err=True)
             return plan, launch(plan, ledger, on_update)
 
 
 def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[str]:
+    total = plan.queue.total
     for name, entry in ledger.continue_trial(trial).items():
-        if entry.key[0] * (plan.spec.seeds or 1) >= plan.queue.total:
-            raise AdvisorError(
-                f"{name} is not one of the first {plan.queue.total} trainings of the study; pass a larger --trials"
-            )
+        if entry.key[0] * (plan.spec.seeds or 1) >= total:
+            raise AdvisorError(f"{name} is not one of the first {total} trainings of the study; pass a larger --trials")
         if entry.can_resume:
             yield f"{name} continues in the same run from its last checkpoint. The guard does not stop it again."
         else:

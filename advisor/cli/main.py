@@ -86,14 +86,20 @@ _UNUSABLE_PATH_ERRNOS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EP
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line. Print an error that the user can fix as one line, and exit with status 2."""
     register_argument_secrets(sys.argv[1:] if arguments is None else arguments)
-    _prepare_standard_streams()
+    # Prevent two causes of crashes: closed standard streams, and names that the terminal cannot encode.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         cli.main(args=arguments, prog_name="advisor", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)
     except click.ClickException as error:
-        _exit_with_error(_usage_message(error))
+        context = getattr(error, "ctx", None)
+        hint = "" if context is None else f" (see {context.command_path} --help)"
+        _exit_with_error(f"{error.format_message().rstrip('.')}{hint}" if hint else error.format_message())
     except AdvisorError as error:
         _exit_with_error(str(error), error.exit_status)
     except (KeyboardInterrupt, click.Abort) as error:
@@ -115,24 +121,9 @@ def main(arguments: list[str] | None = None) -> None:
         _exit_with_error(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
 
 
-def _prepare_standard_streams() -> None:
-    """Prevent two causes of crashes: names that the terminal cannot encode, and closed standard streams."""
-    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
-
-
 def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback without the credentials that error messages of database drivers may contain."""
     click.echo(redact("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
-
-
-def _usage_message(error: click.ClickException) -> str:
-    context = getattr(error, "ctx", None)
-    if context is None:
-        return error.format_message()
-    return f"{error.format_message().rstrip('.')} (see {context.command_path} --help)"
 
 
 def _exit_with_error(message: str, status: int = 2) -> None:

@@ -97,6 +97,11 @@ class AnalysisOptions:
         return [*words, *(["--only-this-round"] if self.only_this_round else [])]
 
 
+def add_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds options to a command, in this order."""
+    return lambda command: functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
 def options_as_dataclass(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command, which receives them as the argument `name` of the dataclass `target`."""
 
@@ -106,9 +111,7 @@ def options_as_dataclass(name: str, target: type[Any], *options: Callable[[Any],
             field_values = {field.name: arguments.pop(field.name) for field in dataclasses.fields(target)}
             return command(**{name: target(**field_values)}, **arguments)
 
-        for option in reversed(options):
-            wrapper = option(wrapper)
-        return wrapper
+        return add_options(*options)(wrapper)
 
     return decorate
 

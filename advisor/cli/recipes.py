@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from advisor.cli.options import add_options
 from advisor.contract.metric_direction import direction_of_metric
 from advisor.execution.engines.devices import find_gpus
 from advisor.model import placeholders
@@ -35,8 +36,6 @@ _POLICY_LOGGING_OPTION = "--logging-steps 1"
 _TRAINER_ARGUMENT_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
 """Names in Transformers' TrainingArguments of the values that placeholders stand for."""
 
-Command = TypeVar("Command")
-
 
 class CountType(click.ParamType[int]):
     """Type of an option whose value is a large number, such as 124M, 2.5B, 1e9 or 50_000."""
@@ -53,17 +52,19 @@ class CountType(click.ParamType[int]):
         return round(number)
 
 
-def add_recipe_options(command: Command) -> Command:
-    recipe_type = click.Choice(RECIPE_NAMES)
-    for name, kind, metavar, help in (
-        ("--params", CountType(), "N", "Number of parameters to pre-train, without embeddings."),
-        ("--batch-tokens", CountType(), "N", "Tokens per batch, to convert --tokens to steps."),
-        ("--tokens", CountType(), "N", "Training tokens per trial, for the recipes sft, lora and pretrain."),
-        ("--recipe", recipe_type, None, "Write the first study of a language model, for TRL or Transformers."),
-    ):
-        option_names = (name, "model_parameters") if name == "--params" else (name,)
-        command = click.option(*option_names, type=kind, metavar=metavar, help=help)(command)  # type: ignore[type-var]
-    return command
+_COUNT = CountType()
+recipe_options = add_options(
+    click.option(
+        "--recipe", type=click.Choice(RECIPE_NAMES), help="Write the first study of a language model, for TRL or Transformers."
+    ),
+    click.option(
+        "--tokens", type=_COUNT, metavar="N", help="Training tokens per trial, for the recipes sft, lora and pretrain."
+    ),
+    click.option("--batch-tokens", type=_COUNT, metavar="N", help="Tokens per batch, to convert --tokens to steps."),
+    click.option(
+        "--params", "model_parameters", type=_COUNT, metavar="N", help="Number of parameters to pre-train, without embeddings."
+    ),
+)
 
 
 def refuse_recipe_options(lengths: Mapping[str, int | None]) -> None:
@@ -107,7 +108,7 @@ def _check_recipe_options(options: Mapping[str, Any], recipe: str) -> None:
         raise AdvisorError("--batch-tokens needs --tokens, the training tokens of each trial")
 
 
-def trainer_command_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
+def trainer_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
     """Return the options that pass the hyperparameters `names` and the study's lengths to a script with TrainingArguments."""
     model_option = [] if recipe == "pretrain" else [_MODEL_OPTION]
     lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
@@ -117,7 +118,7 @@ def trainer_command_options(recipe: str, spec: StudySpec, names: Collection[str]
     return " ".join([*options, _transformers_option("seed"), placeholders.TRAINER_OUTPUT_OPTION])
 
 
-def print_hint_without_gpu() -> None:
+def print_gpu_hint() -> None:
     if not find_gpus() and usable_cpus() > 1:
         click.echo("\nThis machine has no GPU. With `advisor run -j 2`, two trials train at a time.", err=True)
 

@@ -164,11 +164,8 @@ def _trial_and_value_changes(before: ReportData, after: ReportData) -> Iterator[
         yield f"{count(len(ended_trials), 'trial')} ended: {listed(f'{clean(t.name)} ({t.status})' for t in ended_trials)}."
     if best is not None and (before.best is None or before.best.value != best.value):
         metric, now = clean(after.spec.objective.metric), f"{number(best.value)} ({clean(best.name)})"
-        yield (
-            f"First result: {metric} {now}."
-            if before.best is None
-            else (f"Best {metric}: {now}, previously {number(before.best.value)}.")
-        )
+        previous = None if before.best is None else number(before.best.value)
+        yield f"Best {metric}: {now}, previously {previous}." if previous else f"First result: {metric} {now}."
 
 
 def _finding_and_check_changes(before: ReportData, after: ReportData) -> Iterator[str]:

@@ -21,11 +21,11 @@ from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.model.spec_yaml import format_study_file, load_study_file
 from advisor.report import Report
+from advisor.report.formats.view import SEVERITY_LABELS
 
 DEMO_MARK_FILE = ".advisor-demo"
 """Name of the file that marks a folder as created by an earlier demo; only such a folder may be overwritten."""
 WORKER_PROCESSES = 2
-_SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
 def first_demo_study(trials: int, seed: int) -> StudySpec:
@@ -89,9 +89,8 @@ def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path,
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl+C or an error, train no further trial
         raise
-    report = analyze(
-        spec.study, tracking_uri=uri, study=file, settings={}, command=f"advisor analyze {spec.study} --study {file.name}"
-    )
+    command = f"advisor analyze {spec.study} --study {file.name}"
+    report = analyze(spec.study, tracking_uri=uri, study=file, settings={}, command=command)
     report.save(out)
     return report
 
@@ -121,7 +120,7 @@ def _best_error_text(report: Report) -> str:
 
 def _print_findings(report: Report, out: Path, echo: Callable[[str], None]) -> None:
     for finding in report.findings:
-        echo(f"  {_SEVERITY_LABELS[finding.severity]}: {finding.action}")
+        echo(f"  {SEVERITY_LABELS[finding.severity]}: {finding.action}")
         echo(f"    {finding.message}")
     echo(f"  Report: {out / 'report.html'}")
 

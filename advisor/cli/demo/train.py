@@ -34,7 +34,12 @@ def train_digits_network(
     x, y, x_val, y_val = _load_digits()
     units = int(params.get("width", 128))
     model = nn.Sequential(nn.Linear(64, units), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(units, 10))
-    optimizer = _make_optimizer(model, params)
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=float(params["learning_rate"]),
+        momentum=float(params.get("momentum", 0.9)),
+        weight_decay=float(params.get("weight_decay", 0.0)),
+    )
     warmup = max(int(params.get("warmup_steps", 1)), 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
     loss_function = nn.CrossEntropyLoss(label_smoothing=float(params.get("label_smoothing", 0.0)))
@@ -64,15 +69,6 @@ def train_digits_network(
             log.step(loss)
             if step % evaluate_every == 0:
                 log.evaluate(_evaluate_network(model, x, y, x_val, y_val))
-
-
-def _make_optimizer(model: nn.Module, params: Mapping[str, Any]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(
-        model.parameters(),
-        lr=float(params["learning_rate"]),
-        momentum=float(params.get("momentum", 0.9)),
-        weight_decay=float(params.get("weight_decay", 0.0)),
-    )
 
 
 @torch.no_grad()

@@ -26,9 +26,7 @@ LOOPBACK_ADDRESS = "127.0.0.1"
 
 
 def make_mcp_server(tools: StoreTools) -> MCPServer[None]:
-    server: MCPServer[None] = MCPServer(
-        "tuning-advisor", version=__version__, instructions=SERVER_INSTRUCTIONS, log_level="WARNING"
-    )
+    server = MCPServer[None]("tuning-advisor", version=__version__, instructions=SERVER_INSTRUCTIONS, log_level="WARNING")
     lock = threading.Lock()
     writing_tools = (tools.gate, tools.next_study) if tools.allow_run else ()
     for tool in (

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 from pydantic import Field
 
@@ -38,16 +38,12 @@ NOT_RECORDED_NOTE = (
 )
 STUDY_NOT_WRITTEN_NOTE = "No file was written, because the server is read-only."
 
-ExperimentArgument: TypeAlias = Annotated[
-    str, Field(description="Name or id of an experiment; use the id if the name is unusual.")
-]
-MetricArgument: TypeAlias = Annotated[str | None, Field(description="Objective. Default: as logged, else inferred.")]
-DirectionArgument: TypeAlias = Annotated[Direction | None, Field(description="Direction in which the objective improves.")]
-LimitsArgument: TypeAlias = Annotated[
-    tuple[str, ...], Field(description="METRIC=VALUE: discard the candidate if METRIC is beyond VALUE.")
-]
+ExperimentArgument = Annotated[str, Field(description="Name or id of an experiment; use the id if the name is unusual.")]
+MetricArgument = Annotated[str | None, Field(description="Objective. Default: as logged, else inferred.")]
+DirectionArgument = Annotated[Direction | None, Field(description="Direction in which the objective improves.")]
+LimitsArgument = Annotated[tuple[str, ...], Field(description="METRIC=VALUE: discard the candidate if METRIC is beyond VALUE.")]
 SETTING_TEXT = "A run's name or id, a git commit, or NAME=VALUE,... of parameters and tags"
-SettingArgument: TypeAlias = Annotated[str, Field(description=f"{SETTING_TEXT}.")]
+SettingArgument = Annotated[str, Field(description=f"{SETTING_TEXT}.")]
 
 
 @dataclass(frozen=True)
@@ -92,9 +88,8 @@ class StoreTools:
         if not self.allow_run:
             return quote_store_texts(plan_data, STUDY_NOT_WRITTEN_NOTE)
         save_report(report, self.out)
-        return quote_store_texts(
-            {**plan_data, "file": str(self.out / "next" / study.file)}, "The file was written, with its report."
-        )
+        plan_data["file"] = str(self.out / "next" / study.file)
+        return quote_store_texts(plan_data, "The file was written, with its report.")
 
     def gate(
         self,

@@ -135,16 +135,14 @@ def _train_blocks(search: Search, record: SearchRecord, options: LaunchOptions, 
 
 def _study_to_search(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
     check_command(spec, command, append=append)
-    name = repr(spec.study)
+    study = f"study {spec.study!r}"
     if spec.probe is not None or spec.settings:
-        raise AdvisorError(f"study {name} lists fixed trials instead of a search space; train it with `advisor run`")
+        raise AdvisorError(f"{study} lists fixed trials instead of a search space; train it with `advisor run`")
     if not any(p.numeric for p in spec.searched.values()):
-        raise AdvisorError(
-            f"study {name} searches no numeric range that the analysis could correct; train it with `advisor run`"
-        )
+        raise AdvisorError(f"{study} searches no numeric range that the analysis could correct; train it with `advisor run`")
     if shared_learning_rate(spec) is not None:
         raise AdvisorError(
-            f"study {name} searches several optimizers with one learning rate, which suits none of them; write one study for each "
+            f"{study} searches several optimizers with one learning rate, which suits none of them; write one study for each "
             "with `advisor init --compare`"
         )
     if append and not command_passes_seed(spec, command):

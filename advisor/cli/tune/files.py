@@ -38,9 +38,7 @@ class BlockFile:
 
 def read_block_files(folder: Path) -> list[BlockFile]:
     """Return the study files of all blocks, in order. Raises AdvisorError if a block's file is missing, invalid or duplicate."""
-    block_paths = sorted(
-        (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _BLOCK_FILE_PATTERN.fullmatch(path.name))
-    )
+    block_paths = sorted((int(m[1]), m[2], p) for p in folder.glob("*.yaml") if (m := _BLOCK_FILE_PATTERN.fullmatch(p.name)))
     duplicate = next((a[0] for a, b in pairwise(block_paths) if a[0] == b[0]), None)
     if duplicate is not None:
         raise AdvisorError(
@@ -76,11 +74,9 @@ def check_same_starting_study(folder: Path, files: Sequence[BlockFile], start: S
 
 
 def correct_objective_in_files(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
-    objective = {"objective": start.objective}
-    specs = [file.spec.model_copy(update=objective) for file in files]
-    specs = [
-        s if s.baseline is None else s.model_copy(update={"baseline": s.baseline.model_copy(update=objective)}) for s in specs
-    ]
+    new = {"objective": start.objective}
+    specs = [file.spec.model_copy(update=new) for file in files]
+    specs = [s if s.baseline is None else s.model_copy(update={"baseline": s.baseline.model_copy(update=new)}) for s in specs]
     with convert_write_errors(files[0].path.parent):
         atomic.write_files({file.path: format_study_file(spec) for file, spec in zip(files, specs, strict=True)})
     return [replace(file, spec=spec) for file, spec in zip(files, specs, strict=True)]

@@ -54,9 +54,8 @@ class SearchLoop:
             blocks = self._repeat_until_store_answers(partial(self.record.blocks, block_files))
         while (decided := self._repeat_until_store_answers(partial(self._decide_next_block, blocks))) is not None:
             block_files.append(self._write_block(decided, block_files, blocks))
-            self.print_line(
-                text.block_decision_line(len(block_files), block_files[-1].block, [t for b in blocks for t in b.trained])
-            )
+            trained = [t for b in blocks for t in b.trained]
+            self.print_line(text.block_decision_line(len(block_files), block_files[-1].block, trained))
             self._train_block(block_files[-1], len(block_files))
             blocks = self._repeat_until_store_answers(partial(self.record.blocks, block_files))
         return blocks

@@ -110,17 +110,18 @@ class SearchRecord:
         study has a training length only if the study at the start of the search has one."""
         if self.starting_study.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
-        unpassed_names = (
-            [n for n in unpassed_study_settings(spec, self.command_words) if n != "seed"] if self.appends_parameters else []
-        )
+        unpassed = unpassed_study_settings(spec, self.command_words) if self.appends_parameters else ()
+        unpassed_names = [name for name in unpassed if name != "seed"]
         if unpassed_names and not same_length_and_schedule(spec, before):
             self.declined_changes.append(_declined_change_sentence(spec, before, unpassed_names))
             if spec.probe is not None:
                 return before
             kept_fields = {name: getattr(before, name) for name in ("max_train_steps", "evaluate_every", "schedule")}
             spec = spec.model_copy(update=kept_fields)
-        known_parameters = {*self.starting_study.parameters, *_formula_inputs(spec, self.starting_study)}
-        parameters = {name: p for name, p in spec.parameters.items() if name in known_parameters}
+        known = self.starting_study.parameters.keys()
+        formulas = [p.formula for n, p in spec.parameters.items() if n in known and p.formula is not None]
+        formula_inputs = {name for text in formulas for name in formula.parse_formula(text).names}
+        parameters = {n: p for n, p in spec.parameters.items() if n in known or n in formula_inputs}
         baseline = None if spec.baseline is None else self.supported_study(spec.baseline, before)
         try:
             spec = validate_spec(spec.model_copy(update={"parameters": parameters, "baseline": baseline}))
@@ -132,17 +133,9 @@ class SearchRecord:
 
 def _declined_change_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[str]) -> str:
     empty_fields: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
-    changes_text = "; ".join(
-        describe_study_changes(previous.model_copy(update=empty_fields), spec.model_copy(update=empty_fields))
-    )
+    changes = "; ".join(describe_study_changes(previous.model_copy(update=empty_fields), spec.model_copy(update=empty_fields)))
     options = " ".join(map(placeholders.command_option, unpassed))
-    return f"The analysis asks for {changes_text}; to allow this, add {options} to the command."
-
-
-def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
-    """Return the names of the hyperparameters that occur in the formulas of `spec` for hyperparameters of the study `start`."""
-    formulas = [p.formula for n, p in spec.parameters.items() if n in start.parameters and p.formula is not None]
-    return {name for text in formulas for name in formula.parse_formula(text).names}
+    return f"The analysis asks for {changes}; to allow this, add {options} to the command."
 
 
 def _group_similar_blocks(files: Sequence[BlockFile]) -> list[list[BlockFile]]:

@@ -27,11 +27,8 @@ _BLOCK_REASONS = {
 
 def with_goal_and_reason(block: Block, previous: StudySpec | None, *, study: str, parent: str | None, round: int) -> Block:
     """Return the block with the decision as goal and the reasons as notes. previous: search space before this block, if any."""
-    why = (
-        _BLOCK_REASONS["adaptive"]
-        if block.kind == "extend" and block.spec.sampler.kind == "adaptive"
-        else _BLOCK_REASONS[block.kind]
-    )
+    is_adaptive = block.kind == "extend" and block.spec.sampler.kind == "adaptive"
+    why = _BLOCK_REASONS["adaptive" if is_adaptive else block.kind]
     new_fields = {
         "study": study,
         "parent": parent,
