@@ -106,14 +106,9 @@ def _state_text(record: AutopsyRecord) -> str:
     clauses = ["no step had a finite loss"]
     if rows:
         row = rows[-1]
-        named_values = {
-            "loss": row.loss,
-            "gradient norm": row.grad_norm,
-            "rate": row.learning_rate,
-            "loss scale": last.loss_scale,
-        }
-        values_text = ", ".join(f"{name} {value:.3g}" for name, value in named_values.items() if value is not None)
-        clauses = [f"step {last.step:,} had {values_text}", _describe_norm_trend(rows)]
+        values = {"loss": row.loss, "gradient norm": row.grad_norm, "rate": row.learning_rate, "loss scale": row.loss_scale}
+        values_text = ", ".join(f"{name} {value:.3g}" for name, value in values.items() if value is not None)
+        clauses = [f"step {row.step:,} had {values_text}", _describe_norm_trend(rows)]
     if record.gradients is not None:
         clauses.append(f"{record.gradients.bad} of {record.gradients.tensors} gradients not finite")
     delay_text = f" {record.lag:,} steps later" if record.late else ""

@@ -53,7 +53,6 @@ class LaunchOptions:
 
     @property
     def appends_parameters(self) -> bool:
-        """Whether to append all hyperparameters as options to a training command that names no hyperparameter."""
         return not self.no_args
 
     @property
@@ -145,8 +144,6 @@ def print_warnings(texts: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Launcher:
-    """Trains studies with the options of one `advisor run` or `advisor tune` command."""
-
     command_words: Sequence[str]
     """Arguments (argv) of the training command, including placeholders."""
     location: StoreLocation

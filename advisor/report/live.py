@@ -41,9 +41,7 @@ class LiveTrialRow:
     id: str
     name: str
     done: float | None
-    """Share of its planned training steps that the trial has completed, or None if the planned length is unknown."""
     progress: str
-    """The trial's progress in words: `40 %`, or the last step."""
     state: str
     word: str
     message: str
@@ -72,7 +70,6 @@ class LivePageState:
     changes: tuple[str, ...] = ()
     running: tuple[LiveTrialRow, ...] = ()
     summary: str = ""
-    """Sentences on the running trials and the saved steps; "" if no trial runs and none was stopped."""
     error: str | None = None
     """Reason why the latest analysis failed, or None if it succeeded. After a failure, the previous report stays visible."""
 

@@ -53,7 +53,6 @@ class TrialCounts(FrozenModel):
 
     @property
     def failed(self) -> int:
-        """Number of trials that ended without a usable result."""
         return self.total - self.feasible - self.no_data - self.running
 
     def status_counts_text(self, *statuses: str) -> str:
@@ -146,15 +145,12 @@ class RunningTrial(FrozenModel):
     length: float | None
     """Planned length of the trial in steps, or None if unknown."""
     message: MessageField
-    """The guard's verdict with its evidence, or the reason why the guard cannot judge the trial."""
     stop: bool
-    """Whether the guard's evidence suffices to stop the trial."""
     notes: tuple[MessageField, ...] = ()
     """Findings about this trial alone, for example that it waits for data."""
 
     @property
     def done(self) -> float | None:
-        """Share of the planned training steps that are completed, or None if the planned length is unknown."""
         return min(1.0, self.step / self.length) if self.length else None
 
 
@@ -164,9 +160,7 @@ class StoppedTrial(FrozenModel):
     id: str
     name: str
     step: int
-    """Last step at which the trial was evaluated before the guard stopped it."""
     length: float | None
-    """Planned length in steps, or None if unknown."""
     reason: str
 
 
@@ -186,7 +180,6 @@ class Provenance(FrozenModel):
     data: str
     """SHA-256 hash of the trials, their settings and their curves."""
     points: int
-    """Number of logged metric values that the analysis read."""
     started: float | None = None
     """Start time of the first trial in seconds since the epoch, or None if unknown."""
     ended: float | None = None

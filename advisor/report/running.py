@@ -29,7 +29,6 @@ ALARM_VERDICTS = frozenset({"doomed", "not_finite", "diverging", "stuck"})
 
 
 def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, ...]:
-    """Return the running trials with the guard's verdicts, most urgent first."""
     state_order = list(GUARD_STATE_LABELS)
     verdicts = sorted(running_verdicts(study), key=lambda v: (state_order.index(v.state), v.trial.index))
     return tuple(
@@ -48,7 +47,6 @@ def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, .
 
 
 def stopped_trials(study: Study) -> StoppedTrials:
-    """Return the trials that the guard stopped, and the number of training steps that stopping them saved."""
     found, saved = [], 0
     for trial in study.trials:
         guard_stop = read_guard_stop(trial.facts.get("stopped", ""))

@@ -29,7 +29,6 @@ WORKER_PROCESSES = 2
 
 
 def first_demo_study(trials: int, seed: int) -> StudySpec:
-    """Return the demo's first study, whose learning rates are far too low and whose dropout rates are far too high."""
     return StudySpec(
         study="digits",
         goal="Find a good learning rate and dropout",

@@ -71,7 +71,6 @@ class SearchRecord:
             )
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
-        """Return the blocks with their trained trials. A running trial counts with the values that it has logged so far."""
         store_runs = self._last_read_runs = self._read()
         trained_trials = {t.id: t for group in _group_similar_blocks(files) for t in _read_block_group(store_runs, group)}
         return [replace(f.block, trained=tuple(trained_trials[r.id] for r in _runs_of_block(store_runs, f))) for f in files]

@@ -67,7 +67,6 @@ def __getattr__(name: str) -> Any:
 
 
 def render_optuna(export: StudyExport) -> str:
-    """Return a Python script. The script's Optuna study contains the past trials, and first runs the trials in `trials_to_run`."""
     return "\n".join(_script_lines(export)) + "\n"
 
 

@@ -33,7 +33,6 @@ class PastTrial:
 class StudyExport:
     spec: StudySpec
     trials_to_run: TrialParams | None = None
-    """Settings of the trials to export instead of a search space. Optuna runs these trials first and then searches."""
     past_trials: Sequence[PastTrial] = ()
 
 

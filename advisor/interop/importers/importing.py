@@ -26,7 +26,6 @@ class ImportSummary:
     experiments: tuple[str, ...]
     new_runs: int = 0
     unchanged_runs: int = 0
-    """Number of runs of an earlier import that have no new data."""
     points: int = 0
     warnings: tuple[str, ...] = ()
     extended_runs: int = 0

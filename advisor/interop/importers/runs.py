@@ -80,7 +80,6 @@ class RunCurves:
             self._columns.pop(metric, None)
 
     def values(self) -> Iterator[tuple[str, FloatArray]]:
-        """Yield each metric name with the values of its points, shape (n,)."""
         for metric, (_, values, _) in self._columns.items():
             yield metric, np.frombuffer(values)
 
@@ -148,8 +147,6 @@ class RunList:
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """A run in the files of another tool, before its data are read."""
-
     name: str
     source: tuple[str, ...]
     """Identifier of the run in its source, unique within the experiment and independent of the working directory."""

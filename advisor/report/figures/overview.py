@@ -165,7 +165,6 @@ MAX_EQUAL_AMOUNT_RATIO = 1.1
 
 
 def training_to_target_figures(result: model.TrainingComparison, metric: str) -> list[Figure]:
-    """Draw how much training each batch size needs to reach the target and, if known, how many seconds this training takes."""
     goal = say("{metric}", metric=Name(metric))
     if result.target is not None:
         goal = say("{metric} {value}", metric=Name(metric), value=Objective(result.target))
@@ -206,7 +205,6 @@ def _three_digits_text(value: float) -> str:
 
 
 def _make_log_log_frame(sizes: Sequence[float], values: Sequence[float], label: str) -> Frame:
-    """Return a plot area with two logarithmic axes, on which values proportional to the batch size lie on a straight line."""
     frame = Frame()
     frame.fit_y_axis(padded_axis_limits(min(values), max(values), log=True, by=0.1))
     frame.fit_x_axis(padded_axis_limits(min(sizes), max(sizes), log=True))

@@ -107,7 +107,6 @@ class Frame:
         self.add_element("path", cls, d=f"M{px_text(x1)} {px_text(y1)}L{px_text(x2)} {px_text(y2)}")
 
     def add_y_axis(self, label: str) -> None:
-        """Add horizontal grid lines with tick labels, and the axis name above them."""
         grid_path = "".join(f"M{px_text(self.left_px)} {px_text(self.y(v))}H{px_text(self.right_px)}" for v, _ in self._y_ticks)
         self.add_element("path", "gridline", d=grid_path)
         for value, tick in self._y_ticks:
@@ -115,7 +114,6 @@ class Frame:
         self.add_label(2, 12, shorten(clean(label) + _axis_scale_suffix(self.y), 70), "name", title=label)
 
     def add_x_axis(self, label: str, ticks: AxisTicks | None = None, at: float | None = None) -> None:
-        """Add the horizontal axis with its ticks, tick labels and name. By default, ticks are at round values."""
         axis_y = self.bottom_px if at is None else at
         low, high = sorted((self.x.start_px, self.x.end_px))
         ticks = self.x.ticks(6) if ticks is None else ticks
@@ -162,12 +160,10 @@ class Frame:
             self.add_label(x, self.top_px + 12 + 13 * row, short_label, "halo", anchor, label)
 
     def group_elements(self, start: int, **attributes: str) -> None:
-        """Wrap all parts from index `start` in one SVG group."""
         parts, self.svg_elements[start:] = self.svg_elements[start:], []
         self.add_element("g", "", "".join(parts), **attributes)
 
     def render_svg(self, title: str) -> Markup:
-        """Return the picture as markup, with `title` as its accessible title."""
         axes = "".join(f' data-{n}="{_scale_attribute_text(getattr(self, n))}"' for n in "xy" if hasattr(self, n))
         head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height_px)}" role="img"{axes}><title>{escape(title)}</title>'
         # The markup is safe, because `escape` or `html.escape` was applied to all texts and attributes in `svg_elements`.

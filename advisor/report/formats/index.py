@@ -50,10 +50,8 @@ class AnalysisOutcome:
     verdict: str
     """Headline of the experiment's report or, without a report, the reason for its absence."""
     folder: str | None = None
-    """Folder of the experiment's report, relative to the summary page, or None without a report."""
     trials: int | None = None
     top_message: str = ""
-    """Message of the experiment's most important finding; empty without a finding."""
     highest_severity: Severity | None = None
     """Highest severity among all findings, including the findings that another finding explains."""
 

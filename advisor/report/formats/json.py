@@ -43,20 +43,14 @@ class FindingsFile(BaseModel):
     deferred: tuple[Deferred, ...]
     best: Best | None
     inferred: dict[str, str]
-    """The source of each inferred property of the study, such as the objective, by property name."""
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
-    """Decisions that the advisor made when it read the experiment's runs as a study."""
     unlocks: tuple[Unlock, ...] = ()
-    """Data to log or settings to change so that more checks can run. The entry that allows the most checks comes first."""
     provenance: Provenance
     history: History | None = None
-    """All rounds up to this study, with their predictions, or None for a first round."""
     running: tuple[RunningTrial, ...] = ()
-    """The running trials with the guard's verdicts, most urgent first."""
     stopped: StoppedTrials = StoppedTrials()
     hindsight: Hindsight | None = None
-    """Effects that early stopping would have had in this study, or None if no trial has a curve."""
 
 
 def render_json(report: ReportData) -> str:

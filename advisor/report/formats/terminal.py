@@ -86,7 +86,6 @@ class Printer:
         self.console.print(indented_text, soft_wrap=not wraps_lines, highlight=False, markup=False, emoji=False)
 
     def replace_unencodable(self, text: str) -> str:
-        """Return the text with a replacement for each character that the console cannot encode."""
         text, encoding = clean(text), self.console.encoding
         return text.translate(_ASCII_REPLACEMENTS).encode(encoding, "replace").decode(encoding) if self.ascii else text
 

@@ -86,7 +86,6 @@ def threshold_text(value: Any) -> str:
 
 
 def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
-    """Return (label, value) rows for the numbers that support a finding."""
     tables = (e.rows for e in finding.evidence if isinstance(e, FigureEvidence))
     return tuple((label, str(value)) for rows in tables for label, value in rows)
 

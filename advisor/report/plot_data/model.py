@@ -33,7 +33,6 @@ class TrialRow(FrozenModel):
 
     @property
     def failed(self) -> bool:
-        """Whether the trial ended without a usable result."""
         return not self.feasible and self.status not in ("running", "no_data")
 
 
@@ -77,7 +76,6 @@ class GradientNormHistogram(FrozenModel):
     p90: float
     trials: int
     omitted_count: int = 0
-    """Number of gradient norms excluded because they were zero or not finite."""
     clipping_threshold: float | None = None
     """Gradient norm above which the best trials clip the gradient, or None if it is unknown or differs between the trials."""
     clipped_share: float | None = None
@@ -110,19 +108,15 @@ class IsolationSlice(FrozenModel):
     best: str | None
     """Id of the slice's best trial, or None if all trials of the slice failed."""
     value: float | None
-    """Objective value of the slice's best trial, or None if all trials of the slice failed."""
     quantiles: tuple[float | None, float | None, float | None]
     """5, 50 and 95 % quantiles of the best of n settings (n is equal for all slices), or None where all n failed."""
 
 
 class IsolationPlot(FrozenModel):
-    """The best trial in each slice of one hyperparameter's values. The other hyperparameters may have any values."""
-
     parameter: str
     draw_count: int
     """Number of settings drawn from each slice. It is equal for all slices, so that large slices have no advantage."""
     repeats: bool = False
-    """Whether some setting was run more than once. Repeats of the same setting then count as one result, their median."""
     slices: tuple[IsolationSlice, ...]
     p: float
     """Probability that some slice is by chance as bad as the worst, adjusted for the number of hyperparameters."""
@@ -140,8 +134,6 @@ class BatchSizeThroughput(FrozenModel):
 
 
 class BatchSizeTraining(FrozenModel):
-    """Amount of training that trials with one batch size needed to reach the target value."""
-
     batch_size: float
     amount: float
     """Median over repeats or else the smallest amount over settings, in the unit `TrainingComparison.unit`."""
@@ -149,13 +141,10 @@ class BatchSizeTraining(FrozenModel):
 
 
 class TrainingComparison(FrozenModel):
-    """Amount of training that each batch size needs to reach a common target value."""
-
     unit: Literal["epochs", "examples"]
     target: float | None
     """Target value of the objective, or None if the objective itself is a training time."""
     repeats: bool
-    """Whether batch sizes are compared by the median of repeats and not by their fastest setting."""
     sizes: tuple[BatchSizeTraining, ...]
 
 
@@ -172,8 +161,6 @@ class ParameterImportance(FrozenModel):
 
 
 class StudyImportances(FrozenModel):
-    """Importance of every hyperparameter of the study and of interacting pairs."""
-
     settings: int
     p: float
     """Probability of a relation at least as strong as the observed one if results do not depend on hyperparameters."""
@@ -184,8 +171,6 @@ class StudyImportances(FrozenModel):
 
 
 class CurveCloseUp(FrozenModel):
-    """A training curve near a step that a finding marks, with every logged point."""
-
     trial: str
     metric: str
     step: int

@@ -103,7 +103,6 @@ def _best_step_sentences(best: Best) -> Message:
 
 
 def _short_training_sentence(report: ReportData) -> Message:
-    """Return a sentence if the best trial ended long before the other trials, or else an empty message."""
     best = report.best
     other_lengths = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
     usual_length = other_lengths[len(other_lengths) // 2] if other_lengths else 0
@@ -197,7 +196,6 @@ def _uncertainty_sentence(report: ReportData) -> Message:
 
 
 def _compare_setting_means(report: ReportData) -> Iterator[Message]:
-    """Compare the means of the best trial's setting and of the best other setting, if both are known."""
     best, spread = report.best, report.spread
     if best is None or best.mean is None or best.next_mean is None or spread is None:
         return

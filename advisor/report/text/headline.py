@@ -31,7 +31,6 @@ _NEW_SEARCH_GOAL_PREFIXES = ("Add ", "Tune ")
 
 
 def headline(report: ReportData) -> Message:
-    """Return the first thing to do with the reason, or the reason why there is nothing to do."""
     return join_items((part for part in headline_goal_and_reason(report) if str(part)), " ")
 
 
@@ -138,7 +137,6 @@ def _goal_message(spec: StudySpec) -> Message:
 
 
 def parameters_in_goal(spec: StudySpec) -> frozenset[str]:
-    """Return the cleaned names of the hyperparameters that the study's goal names."""
     return frozenset(_split_at_parameter_names(spec.goal, spec)[1::2])
 
 
@@ -165,7 +163,6 @@ def _changed_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
 
 
 def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
-    """Return whether an end of the range moves by more than MIN_MENTIONED_RANGE_MOVE of the old range."""
     if before is None or not (before.numeric and after.numeric and after.searched):
         return False
     assert after.low is not None

@@ -28,7 +28,6 @@ _PYTHON_COMMAND_PATTERN = re.compile(
 """Pattern of a command, one argument per line, that runs a Python file or module."""
 _DEFAULT_TRAINING_COMMAND = ("python", "train.py")
 _MAX_COMPARED_COMMANDS = 100
-"""Maximum number of trials whose training commands are compared."""
 _SEED_OPTIONS = {"seed", "random_seed"}
 
 
@@ -185,7 +184,6 @@ def _arguments_with_placeholders(
 def _option_placeholder(
     option: str, text: str, params: Mapping[str, space.HyperparameterValue], spec: StudySpec, analysed: StudySpec
 ) -> str | None:
-    """Return the name of the placeholder that replaces an option's value, or None if the study does not set this value."""
     words = space.words_of_name(option)
     matching_names = [n for n in spec.parameters if space.words_of_name(n) == words]
     if not matching_names:

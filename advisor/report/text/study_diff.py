@@ -133,11 +133,9 @@ def _proposed_change_row(change: Change) -> StudyDiffRow | None:
 
 
 def reasons(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Return the reasons that the changes state, each reason once."""
     texts = [c.parameter.why if isinstance(c, AddParameter) else getattr(c, "why", None) for c in changes]
     return tuple(dict.fromkeys(capitalise(clean(t)) for t in texts if t))
 
 
 def advice(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Return the texts of changes that a study file cannot express."""
     return tuple(dict.fromkeys(c.text for c in changes if isinstance(c, Advise)))

@@ -84,7 +84,6 @@ def _would_more_data_help(study: Study, need: DataNeed, known: Mapping[str, int]
 
 
 def _would_evaluate_too_long(study: Study, wanted: int, known: int) -> bool:
-    """Return whether `wanted` evaluations per trial would take more than MAX_EVALUATION_TIME_SHARE of the training."""
     share = timing.evaluation_time_share(study)
     longer = share * wanted / max(known, 1)
     return longer / (1 - share + longer) > MAX_EVALUATION_TIME_SHARE if share < 1 else share == 1
@@ -113,7 +112,6 @@ def _make_group_unlock(study: Study, group: _CheckGroup, known: Mapping[str, int
 
 
 def _training_hook_unlock(study: Study, groups: Sequence[_CheckGroup]) -> Unlock:
-    """Return a single entry for all missing data that our training hook can log."""
     ordered = sorted(groups, key=lambda g: -len(g.rules))
     data_texts = [f"{HOOK_DATA_TEXTS[g.missing_kind]} ({count(len(g.rules), 'check')})" for g in ordered]
     action = say("Add the training hook, which logs {parts}", parts=list_message(data_texts, len(data_texts)))
