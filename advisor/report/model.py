@@ -241,8 +241,8 @@ class ReportData(FrozenModel):
         critical ones; warnings, with mere advice last; notes, with mere advice last and the more certain ones first; deferred
         ones."""
         findings = sort_by_priority((f for v in self.verdicts for f in v.findings), self.figures.effects)
-        causes = [find_first_cause(f, findings) for f in findings]
-        heads = [f for f, cause in zip(findings, causes, strict=True) if cause is f]
+        causes = [(f, find_first_cause(f, findings)) for f in findings]
+        heads = [f for f, cause in causes if cause is f]
 
         def rank(head: Finding, below: tuple[Finding, ...]) -> tuple[int, bool, float]:
             is_advice = recommends_only_advice(head) and not below
@@ -252,9 +252,7 @@ class ReportData(FrozenModel):
                 return 3, False, 0.0
             return (1, is_advice, 0.0) if head.severity == "warning" else (2, is_advice, -head.confidence)
 
-        groups = [
-            (head, tuple(f for f, cause in zip(findings, causes, strict=True) if cause is head is not f)) for head in heads
-        ]
+        groups = [(head, tuple(f for f, cause in causes if cause is head is not f)) for head in heads]
         return tuple(sorted(groups, key=lambda group: rank(*group)))
 
     @cached_property

@@ -84,10 +84,8 @@ def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | No
     description. The run is created once, and analyses ignore it. Raises AdvisorError if the store is not writable."""
     from advisor.tracking.publish import publish_report_run
 
-    summary = _mlflow_note_text(headline(report))
-    return publish_report_run(
-        experiment, files=report_files(report), tags=report_tags(report), summary=summary, tracking_uri=tracking_uri
-    )
+    files, tags, summary = report_files(report), report_tags(report), _mlflow_note_text(headline(report))
+    return publish_report_run(experiment, files=files, tags=tags, summary=summary, tracking_uri=tracking_uri)
 
 
 def report_tags(report: ReportData) -> dict[str, str]:

@@ -32,6 +32,7 @@ _MIN_ROUGH_CURVE_JUMP_PX = 1.0
 _ROUGH_CURVE_COLUMN_PX = 6.0
 """Width in pixels of the columns in which only the minimum and maximum of a rough curve are drawn; four times the line width."""
 
+_Pixel = tuple[float, float]
 _MetricCurves = tuple[MetricCurveSet, list[TrialCurve]]
 """A metric's curves of all shown trials, and the curves to draw in one figure."""
 
@@ -94,11 +95,10 @@ def _draw_curve_plot(
     steady_values = [d.values for d in drawn if d.curve.trial in row_by_id and row_by_id[d.curve.trial].feasible]
     if late:
         steady_values = [values[len(values) // 4 :] for values in steady_values]
-    limits = scale.limits_widened_if_near(
-        scale.curve_axis_limits(steady_values, [d.values for d in drawn]), [line.value for line in evidence.lines]
-    )
-    if evidence.shares:
-        limits = AxisLimits(0.0, 1.0, log=False)
+    limits = AxisLimits(0.0, 1.0, log=False)
+    if not evidence.shares:
+        limits = scale.curve_axis_limits(steady_values, [d.values for d in drawn])
+        limits = scale.limits_widened_if_near(limits, [line.value for line in evidence.lines])
     frame = Frame()
     frame.fit_y_axis(limits)
     frame.x = _step_axis_scale([d.curve for d in drawn], group[0][0].scale, frame.left_px)
@@ -170,7 +170,8 @@ def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Sca
     neighbours are omitted, so the drawn curve is off by at most `_MAX_CURVE_ERROR_PX`."""
     path_parts: list[str] = []
     for piece in _split_curve_at_gaps(steps, values, x, y):
-        is_rough = _is_rough_curve(piece)
+        is_dense = piece[-1][0] - piece[0][0] < _ROUGH_CURVE_COLUMN_PX * (len(piece) - 1)
+        is_rough = is_dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _MIN_ROUGH_CURVE_JUMP_PX
         # In a rough curve, nobody can see tenths of a pixel and points between the peaks, so both are dropped.
         unit = 1 if is_rough else 10
         kept_points = _drop_points_on_lines(_pixel_column_extremes(piece) if is_rough else piece)
@@ -189,11 +190,9 @@ def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Sca
     return "".join(path_parts)
 
 
-def _split_curve_at_gaps(
-    steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
-) -> Iterator[list[tuple[float, float]]]:
+def _split_curve_at_gaps(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> Iterator[list[_Pixel]]:
     """Yield the pixels of each part of the curve between gaps. A part may cross the plot's edge but never runs along the edge."""
-    current_piece: list[tuple[float, float]] = []
+    current_piece: list[_Pixel] = []
     off = 0
     for step, value in zip(steps, values, strict=True):
         is_visible = value is not None and (value > 0 or not y.log)
@@ -209,12 +208,7 @@ def _split_curve_at_gaps(
         yield current_piece
 
 
-def _is_rough_curve(piece: Sequence[tuple[float, float]]) -> bool:
-    is_dense = piece[-1][0] - piece[0][0] < _ROUGH_CURVE_COLUMN_PX * (len(piece) - 1)
-    return is_dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _MIN_ROUGH_CURVE_JUMP_PX
-
-
-def _pixel_column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _pixel_column_extremes(piece: Sequence[_Pixel]) -> list[_Pixel]:
     peak_indices = {0, len(piece) - 1}
     columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _ROUGH_CURVE_COLUMN_PX)
     for _, column in columns:
@@ -223,7 +217,7 @@ def _pixel_column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[f
     return [piece[i] for i in sorted(peak_indices)]
 
 
-def _drop_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _drop_points_on_lines(piece: Sequence[_Pixel]) -> list[_Pixel]:
     """Drop points that lie within `_MAX_CURVE_ERROR_PX` of the line between their neighbours. The x values must not decrease."""
     kept_points = [piece[0]]
     last_point, low, max_slope = piece[0], -math.inf, math.inf

@@ -53,9 +53,8 @@ def _make_histogram_frame(counts: Sequence[int]) -> Frame:
     frame = Frame()
     max_count = max([*counts, 1])
     step = next(s for e in range(20) for s in (10**e, 2 * 10**e, 5 * 10**e) if s * 5 >= max_count)
-    frame.fit_y_axis(
-        AxisLimits(0, max_count * 1.12, log=False), ticks=[(float(n), f"{n:,}") for n in range(0, max_count + 1, step)]
-    )
+    ticks = [(float(n), f"{n:,}") for n in range(0, max_count + 1, step)]
+    frame.fit_y_axis(AxisLimits(0, max_count * 1.12, log=False), ticks)
     frame.add_y_axis("count")
     return frame
 

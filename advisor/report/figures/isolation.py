@@ -4,7 +4,6 @@ hyperparameters may have any values."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -58,9 +57,8 @@ def _trial_pixel_positions(
     frame: Frame, report: ReportData, isolation: IsolationPlot, *, numeric: bool
 ) -> dict[int, tuple[float, float]]:
     rows, name = report.figures.trials, isolation.parameter
-    x_position = (
-        scale_position_function(frame.x) if numeric else choice_position_function(frame, [s.label for s in isolation.slices])
-    )
+    labels = [s.label for s in isolation.slices]
+    x_position = scale_position_function(frame.x) if numeric else choice_position_function(frame, labels)
     visible = ((i, r) for i, r in enumerate(rows) if r.feasible and r.comparable and r.best is not None and r.best in frame.y)
     return {i: (x, frame.y(r.best or 0.0)) for i, r in visible if (x := x_position(i, r.params.get(name))) is not None}
 
@@ -109,7 +107,12 @@ def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Mess
     failed_slices = [s for s, v in medians if v is None]
     if not sorted_results:
         return say("Hardly any trial has a result, whatever its value of {name}.", name=name)
-    failing_sentence = _failing_slice_sentence(failed_slices)
+    failing_sentence: Message | str = ""
+    if failed_slices:
+        sentence_text = (
+            " The only trial at {label} failed." if failed_slices[0].trials == 1 else " Most trials at {label} failed."
+        )
+        failing_sentence = say(sentence_text, label=Name(failed_slices[0].label))
     if len(sorted_results) == 1:
         only_label = Name(sorted_results[0][1])
         return say("Only {name} {label} gives results.{failing}", name=name, label=only_label, failing=failing_sentence)
@@ -131,13 +134,6 @@ def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Mess
         chance=_chance_sentence(isolation),
         failing=failing_sentence,
     )
-
-
-def _failing_slice_sentence(failed: Sequence[IsolationSlice]) -> Message | str:
-    if not failed:
-        return ""
-    sentence_text = "The only trial at {label} failed." if failed[0].trials == 1 else "Most trials at {label} failed."
-    return say(f" {sentence_text}", label=Name(failed[0].label))
 
 
 def _chance_sentence(isolation: IsolationPlot) -> Message:

@@ -20,9 +20,8 @@ def best_of_n_figure(report: ReportData, best_of: model.BestOfNTrials) -> Figure
     metric = report.spec.objective.metric
     levels = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
     frame = Frame()
-    frame.fit_y_axis(
-        widened_axis_limits(objective_axis_limits(levels.ravel(), minimize=report.minimize), levels[:, 2].tolist())
-    )
+    limits = objective_axis_limits(levels.ravel(), minimize=report.minimize)
+    frame.fit_y_axis(widened_axis_limits(limits, levels[:, 2].tolist()))
     frame.add_y_axis(f"best {metric}")
     frame.add_line(frame.left_px, frame.bottom_px, frame.right_px, frame.bottom_px, "axis")
     column_px = frame.column_width(len(best_of.sizes))
@@ -85,9 +84,8 @@ def importance_figures(importances: model.StudyImportances) -> list[Figure]:
     notes = (f"The first {len(shown)} of {total} hyperparameters are drawn.",) if len(shown) < total else ()
     figures = [_draw_importance_bars(shown, "Importance of each hyperparameter", _importance_caption(importances), notes)]
     if importances.of_pairs:
-        figures.append(
-            _draw_importance_bars(importances.of_pairs, "Interactions of pairs", _interactions_caption(importances), ())
-        )
+        caption = _interactions_caption(importances)
+        figures.append(_draw_importance_bars(importances.of_pairs, "Interactions of pairs", caption, ()))
     return figures
 
 

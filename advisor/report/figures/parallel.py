@@ -101,9 +101,8 @@ def _draw_vertical_axis(frame: Frame, name: str, at: float, ends: tuple[str, str
 def _draw_parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, raised: bool) -> _AxisHeightFunction:
     domain, rows, bottom = report.spec.parameters[name], report.figures.trials, frame.height_px - _BOTTOM_MARGIN
     if domain.numeric:
-        scale = _axis_limits_without_margin(domain, [as_number(r.params[name]) for r in rows if name in r.params]).scale(
-            bottom, _TOP_MARGIN
-        )
+        values = [as_number(r.params[name]) for r in rows if name in r.params]
+        scale = _axis_limits_without_margin(domain, values).scale(bottom, _TOP_MARGIN)
         _draw_vertical_axis(frame, name, at, (setting(scale.low, 2), setting(scale.high, 2)), raised=raised)
         position = scale_position_function(scale)
         return lambda row: position(0, row.params.get(name))
@@ -176,7 +175,10 @@ def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTri
         metric = Name(report.spec.objective.metric)
         return say("Each line is a trial: its hyperparameters and, at the end, its {metric}, better upwards.", metric=metric)
     enclosed_share, _, name, numbers = min(agreements, key=lambda s: s[:3])
-    if len(agreements) * _chance_of_agreement(len(numbers), enclosed_share) > MAX_AGREEMENT_P_VALUE:
+    # The probability that n random trials all lie in an interval with this share of all trials.
+    n = len(numbers)
+    chance = n * enclosed_share ** (n - 1) - (n - 1) * enclosed_share**n
+    if len(agreements) * chance > MAX_AGREEMENT_P_VALUE:
         return say("The {trials} agree on no hyperparameter more closely than by chance.", trials=trials)
     return say(
         "The {trials} agree most on {name}: {low} to {high}.",
@@ -185,8 +187,3 @@ def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTri
         low=setting(numbers[0], 2),
         high=setting(numbers[-1], 2),
     )
-
-
-def _chance_of_agreement(count: int, share: float) -> float:
-    """Return the probability that `count` random trials all lie in an interval with the fraction `share` of all trials."""
-    return count * share ** (count - 1) - (count - 1) * share**count

@@ -71,9 +71,8 @@ def range_comparison(report: ReportData) -> RangeComparison | None:
 def _draw_range_bars(report: ReportData, name: str, before: Parameter | None, after: Parameter | None) -> Markup:
     numeric = [p for p in (after, before) if p is not None and p.numeric]
     range_ends = [v for p in (before, after) if p is not None for v in (p.low, p.high, as_number(p.value))]
-    scale = axis_limits_of_values([v for v in range_ends if v is not None], numeric[0].scale, by=0.01).scale(
-        _LEFT_EDGE, _RIGHT_EDGE
-    )
+    limits = axis_limits_of_values([v for v in range_ends if v is not None], numeric[0].scale, by=0.01)
+    scale = limits.scale(_LEFT_EDGE, _RIGHT_EDGE)
     frame = Frame(height_px=_ROW_HEIGHT_PX)
     _draw_range_bar(frame, scale, before, 3, 6, "old")
     _draw_range_bar(frame, scale, after, 10, 8, "new same" if is_same_domain(before, after) else "new")

@@ -33,7 +33,12 @@ def round_history_figure(history: History) -> Figure | None:
     frame.fit_y_axis(objective_axis_limits(np.array(shown_values), minimize=objective.direction == "minimize"))
     frame.fit_x_axis(AxisLimits(-0.5, len(rounds) - 0.5, log=False))
     frame.add_y_axis(objective.metric)
-    _draw_round_axis(frame, rounds)
+    bottom = px_text(frame.bottom_px)
+    tick_path = "".join(f"M{px_text(frame.x(i))} {bottom}v4" for i in range(len(rounds)))
+    frame.add_element("path", "axis", d=f"M{px_text(frame.left_px)} {bottom}H{px_text(frame.right_px)}{tick_path}")
+    for i, r in enumerate(rounds):
+        frame.add_label(frame.x(i), frame.bottom_px + 17, str(r.number), anchor="middle", title=shorten(r.study, 80))
+    frame.add_x_axis_name("round", (frame.left_px + frame.right_px) / 2)
     _draw_rounds(frame, rounds, predicted_values)
     caption = say(
         "The best {metric} over {rounds}: {first} in the first round, {now} now.",
@@ -49,30 +54,16 @@ def round_history_figure(history: History) -> Figure | None:
     return Figure(svg=frame.render_svg(title), caption=caption, legend=tuple(legend), notes=notes)
 
 
-def _draw_round_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
-    tick_path = "".join(f"M{px_text(frame.x(i))} {px_text(frame.bottom_px)}v4" for i in range(len(rounds)))
-    frame.add_element(
-        "path", "axis", d=f"M{px_text(frame.left_px)} {px_text(frame.bottom_px)}H{px_text(frame.right_px)}{tick_path}"
-    )
-    for i, r in enumerate(rounds):
-        frame.add_label(frame.x(i), frame.bottom_px + 17, str(r.number), anchor="middle", title=shorten(r.study, 80))
-    frame.add_x_axis_name("round", (frame.left_px + frame.right_px) / 2)
-
-
 def _draw_rounds(frame: Frame, rounds: tuple[Round, ...], forecasts: Sequence[tuple[int, float, float]]) -> None:
     x, y = frame.x, frame.y
     for i, *predicted in forecasts:
         if all(map(y.can_represent, predicted)):
-            at, bound, likely = x(i), *map(y, predicted)
-            frame.add_element(
-                "path", "whisker", d=f"M{px_text(at)} {px_text(bound)}V{px_text(likely)}M{px_text(at - 6)} {px_text(bound)}h12"
-            )
-            frame.add_element("path", "whisker", d=f"M{px_text(at - 9)} {px_text(likely)}h18")
+            at, (bound, likely) = x(i), map(px_text, map(y, predicted))
+            frame.add_element("path", "whisker", d=f"M{px_text(at)} {bound}V{likely}M{px_text(at - 6)} {bound}h12")
+            frame.add_element("path", "whisker", d=f"M{px_text(at - 9)} {likely}h18")
     steps = [(x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.can_represent(r.incumbent)]
     if steps:
-        step_path = f"M{px_text(steps[0][0])} {px_text(steps[0][1])}" + "".join(
-            f"H{px_text(a)}V{px_text(b)}" for a, b in steps[1:]
-        )
-        frame.add_element("path", "iso", d=step_path)
+        stairs = "".join(f"H{px_text(a)}V{px_text(b)}" for a, b in steps[1:])
+        frame.add_element("path", "iso", d=f"M{px_text(steps[0][0])} {px_text(steps[0][1])}{stairs}")
     round_points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.can_represent(r.best)]
     frame.add_element("path", "pts", d=dots_path_data(round_points))

@@ -126,8 +126,7 @@ class Frame:
                 continue
             last_label_end = middle + half
             self.add_label(min(middle, FIGURE_WIDTH - half - 1), axis_y + 17, tick, anchor="middle")
-        scale_suffix = _axis_scale_suffix(self.x)
-        self.add_x_axis_name(label + scale_suffix, (low + high) / 2)
+        self.add_x_axis_name(label + _axis_scale_suffix(self.x), (low + high) / 2)
 
     def add_column_axis(self, labels: Sequence[str], name: str) -> None:
         """Add a horizontal axis with a column for each label. Labels that would overlap are skipped or shortened."""

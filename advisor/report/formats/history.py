@@ -11,14 +11,12 @@ from advisor.report.formats.markdown import escape_markdown
 from advisor.report.text.history import JUDGEMENTS, hit_rate_text, row
 
 _ROUND_COLUMN_NAMES = ("round", "study", "trials", "best", "best so far")
-_NO_LINEAGES_TEXT = (
-    "No study of this store continues another study. Run a study from next/ with `advisor run`, then analyze it."
-)
+_EMPTY_TEXT = "No study of this store continues another study. Run a study from next/ with `advisor run`, then analyze it."
 
 
 def render_plain_history(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
     if not histories:
-        yield _NO_LINEAGES_TEXT
+        yield _EMPTY_TEXT
     for history in histories:
         yield clean(_lineage_title(history))
         rows = [_ROUND_COLUMN_NAMES, *(tuple(shorten(cell, 48) for cell in row(r)) for r in history.rounds)]
@@ -34,7 +32,7 @@ def render_plain_history(histories: Sequence[History], rates: Sequence[HitRate],
 
 def render_markdown_history(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
     if not histories:
-        yield escape_markdown(_NO_LINEAGES_TEXT)
+        yield escape_markdown(_EMPTY_TEXT)
     for history in histories:
         yield f"## {escape_markdown(_lineage_title(history))}"
         yield ""

@@ -27,20 +27,8 @@ EXPERIMENT_STATE_LABELS: dict[ExperimentState, str] = {
 }
 """Label of each state of an experiment, from the worst state to the best state."""
 
-_EXPERIMENT_STATE_SIGNS: dict[ExperimentState, str] = {
-    "critical": "!!",
-    "warning": "! ",
-    "note": "i ",
-    "passed": "ok",
-    "broken": "x ",
-    "unknown": "- ",
-}
-_EXPERIMENT_STATE_STYLES: dict[ExperimentState, str] = {
-    "critical": "bold red",
-    "warning": "yellow",
-    "broken": "red",
-    "unknown": "dim",
-}
+_STATE_SIGNS = {"critical": "!!", "warning": "! ", "note": "i ", "passed": "ok", "broken": "x ", "unknown": "- "}
+_STATE_STYLES = {"critical": "bold red", "warning": "yellow", "broken": "red", "unknown": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +77,7 @@ def print_experiment_list(outcomes: Sequence[AnalysisOutcome], console: Console)
     named_outcomes = [(o, out.replace_unencodable(shorten(o.experiment, 40))) for o in sort_worst_first(outcomes)]
     width = max((len(name) for _, name in named_outcomes), default=0)
     for o, name in named_outcomes:
-        line = Text(f"{_EXPERIMENT_STATE_SIGNS[o.state]} {name:{width}}  ", style=_EXPERIMENT_STATE_STYLES.get(o.state, ""))
+        line = Text(f"{_STATE_SIGNS[o.state]} {name:{width}}  ", style=_STATE_STYLES.get(o.state, ""))
         out.print_line(line.append(out.replace_unencodable(sentence(o.verdict))))
     states = [f"{EXPERIMENT_STATE_LABELS[state].lower()}: {n:,}" for state, n in count_experiment_states(outcomes)]
     out(f"{count(len(outcomes), 'experiment')}; {', '.join(states)}.")

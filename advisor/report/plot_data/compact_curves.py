@@ -26,13 +26,7 @@ MAX_TRIALS_WITH_CURVES = 5_000
 _MIN_LOG_AXIS_RATIO = 4
 """The vertical axis is logarithmic if the ratio of the largest to the smallest visible value is at least this."""
 
-_SHOWN_TRAINING_SIGNALS: tuple[Signal, ...] = (
-    "policy_reward",
-    "train_objective",
-    "train_loss",
-    "train_eval_loss",
-    "valid_loss",
-)
+_TRAINING_SIGNALS: tuple[Signal, ...] = ("policy_reward", "train_objective", "train_loss", "train_eval_loss", "valid_loss")
 """Signals to show next to the objective, in order of preference. Only the first logged signal is shown."""
 
 
@@ -41,7 +35,7 @@ def encode_trial_curves(study: Study, curves: Sequence[MetricCurveSet]) -> tuple
     scales."""
     trials = set(list(dict.fromkeys(t.index for t in (*study.ranked(), *study.trials)))[:MAX_TRIALS_WITH_CURVES])
     objective = study.spec.objective.metric
-    signal_metrics = [m for s in _SHOWN_TRAINING_SIGNALS if (m := study.signals.get(s)) not in (None, objective)]
+    signal_metrics = [m for s in _TRAINING_SIGNALS if (m := study.signals.get(s)) not in (None, objective)]
     metrics = [m for m in (objective, *signal_metrics[:1]) if m is not None and m in study.metrics]
     columns = MAX_CURVE_CHARS // max(2 * len(trials) * len(metrics), 1)
     columns = min(max(columns, MIN_COLUMNS), MAX_COLUMNS)
@@ -131,7 +125,6 @@ _HEIGHT_CHARACTER_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + CURVE
 def _encode_curve(heights: IntArray) -> str:
     """Encode levels (columns, 2) as text: levels per column (1 or 2), then a character per level; "" for a curve without values."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
-    encoded = (
-        _HEIGHT_CHARACTER_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)
-    )
+    levels = (heights[:, :1] if one else heights).ravel()
+    encoded = _HEIGHT_CHARACTER_CODES[levels + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)
     return f"{1 if one else 2}{encoded}" if encoded else ""

@@ -134,10 +134,7 @@ def _gradient_clipping_facts(study: Study, trials: list[Trial]) -> dict[str, flo
     thresholds = {clipping.clipping_threshold(t) for t in trials}
     if len(thresholds) != 1 or not all(map(math.isfinite, thresholds)):
         return {}
-    clipped_shares = [
-        c.clipped_share
-        for t in trials
-        if (c := clipping.read_clipping(study, t)) is not None and math.isfinite(c.clipped_share)
-    ]
+    clippings = (clipping.read_clipping(study, t) for t in trials)
+    clipped_shares = [c.clipped_share for c in clippings if c is not None and math.isfinite(c.clipped_share)]
     facts = {"clipping_threshold": thresholds.pop()}
     return facts | ({"clipped_share": float(np.mean(clipped_shares))} if clipped_shares else {})

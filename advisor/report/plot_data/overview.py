@@ -63,15 +63,15 @@ def best_of_n_trials(study: Study) -> model.BestOfNTrials | None:
 
 def throughput_by_batch_size(study: Study) -> tuple[model.BatchSizeThroughput, ...]:
     """Return the throughput at each batch size; empty if the throughput is known for fewer than two batch sizes."""
-    speeds = throughput.throughput_by_batch_size(study)
-    return tuple(_throughput_with_interval(r) for r in speeds) if len(speeds) > 1 else ()
-
-
-def _throughput_with_interval(speed: throughput.Throughput) -> model.BatchSizeThroughput:
-    log_rate = speed.mean_log_rate
-    half_width = float(stats.t.ppf(0.95, log_rate.freedom)) * log_rate.error if log_rate.freedom > 0 else math.nan
-    low, high = (math.exp(log_rate.value + s * half_width) if math.isfinite(half_width) else None for s in (-1, 1))
-    return model.BatchSizeThroughput(batch_size=speed.batch_size, examples_per_s=speed.examples_per_s, low=low, high=high)
+    rows = []
+    for speed in throughput.throughput_by_batch_size(study):
+        rate = speed.mean_log_rate
+        half_width = float(stats.t.ppf(0.95, rate.freedom)) * rate.error if rate.freedom > 0 else math.nan
+        low, high = (math.exp(rate.value + s * half_width) if math.isfinite(half_width) else None for s in (-1, 1))
+        rows.append(
+            model.BatchSizeThroughput(batch_size=speed.batch_size, examples_per_s=speed.examples_per_s, low=low, high=high)
+        )
+    return tuple(rows) if len(rows) > 1 else ()
 
 
 def training_to_target(study: Study) -> model.TrainingComparison | None:

@@ -149,7 +149,8 @@ def objective_axis_limits(values: FloatArray, *, minimize: bool) -> AxisLimits:
     if len(finite) == 0:
         return AxisLimits(0.0, 1.0, False)
     log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= MIN_LOG_AXIS_RATIO * finite.min())
-    crowded = len(finite) > 4 and _better_half_axis_share(finite if minimize else -finite) < BETTER_HALF_AXIS_SHARE
+    signed = finite if minimize else -finite
+    crowded = len(finite) > 4 and np.median(signed) - signed.min() < BETTER_HALF_AXIS_SHARE * np.ptp(signed)
     if crowded and not log and minimize:
         log = bool(finite.min() > 0 and finite.max() >= MIN_CROWDED_LOG_RATIO * finite.min())
     elif crowded and not log and finite.min() >= 0 and finite.max() < 1:
@@ -169,12 +170,6 @@ def objective_axis_limits(values: FloatArray, *, minimize: bool) -> AxisLimits:
     axis_ends = sorted((float(best), float(worst_shown)) if minimize else (float(-best), float(-worst_shown)))
     low, high = (10 ** axis_ends[0], 10 ** axis_ends[1]) if log else (axis_ends[0], axis_ends[1])
     return _limits_without_impossible_values(padded_axis_limits(low, high, log=log, by=0.06), finite)
-
-
-def _better_half_axis_share(costs: FloatArray) -> float:
-    """Return the distance from the best cost to the median cost, as a share of the range of the costs (n,)."""
-    cost_range = float(np.ptp(costs))
-    return float(np.median(costs) - costs.min()) / cost_range if cost_range else 1.0
 
 
 def _limits_without_impossible_values(limits: AxisLimits, values: FloatArray) -> AxisLimits:

@@ -167,11 +167,8 @@ def _arguments_with_placeholders(
             continue
         pending_option = None
         if option is None:
-            matching_names = [
-                n
-                for n in spec.searched
-                if n in params and _NUMBER_PATTERN.fullmatch(word) and _text_equals_value(word, params[n])
-            ]
+            candidates = spec.searched if _NUMBER_PATTERN.fullmatch(word) else ()
+            matching_names = [n for n in candidates if _text_equals_value(word, params.get(n))]
             yield (f"{{{matching_names[0]}}}", True) if len(matching_names) == 1 else (_escape_braces(word), False)
         elif option["value"] is None:
             pending_option = option["name"] if word.startswith("-") else None
@@ -185,15 +182,12 @@ def _option_placeholder(
     option: str, text: str, params: Mapping[str, space.HyperparameterValue], spec: StudySpec, analysed: StudySpec
 ) -> str | None:
     words = space.words_of_name(option)
+    same_value = [n for n in spec.parameters if _text_equals_value(text, params.get(n))]
     matching_names = [n for n in spec.parameters if space.words_of_name(n) == words]
     if not matching_names:
-        matching_names = [
-            n
-            for n in spec.parameters
-            if _longer_ends_with_shorter(space.words_of_name(n), words) and _text_equals_value(text, params.get(n))
-        ]
+        matching_names = [n for n in same_value if _longer_ends_with_shorter(space.words_of_name(n), words)]
     if not matching_names and space.is_learning_rate("_".join(words)):
-        matching_names = [n for n in spec.parameters if space.is_learning_rate(n) and _text_equals_value(text, params.get(n))]
+        matching_names = [n for n in same_value if space.is_learning_rate(n)]
     if len(matching_names) == 1:
         return matching_names[0]
     if "_".join(words) in _SEED_OPTIONS:
