@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from advisor.interop.importers.importing import ImportSummary, import_runs
+from advisor.interop.importers.tables import TidyTables
 from advisor.tracking.stores.reading import read_experiment
 
 Points = dict[str, dict[str, list[tuple[int, float]]]]
@@ -16,6 +18,10 @@ Points = dict[str, dict[str, list[tuple[int, float]]]]
 def dump(uri: str) -> list[str]:
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as connection:
         return sorted(connection.iterdump())
+
+
+def import_tables(trials: Path, curves: Path, *, tracking_uri: str, experiment: str | None = None) -> ImportSummary:
+    return import_runs(TidyTables(curves).find_runs(trials), tracking_uri=tracking_uri, experiment=experiment)
 
 
 def stored(uri: str, experiment: str) -> Points:

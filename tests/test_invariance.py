@@ -189,7 +189,7 @@ def test_no_verdict_changes(name: str) -> None:
 
 def test_the_same_data_give_the_same_bytes(tmp_path: Path, database: str) -> None:
     """Two processes with different hash seeds."""
-    from advisor.interop.importers.tables import import_tables
+    from imports import import_tables
 
     for table in ("trials.parquet", "curves.parquet"):
         rows = pq.read_table(RECORDED.folder / table, filters=[("study", "=", "lr-range-low-mlp")])

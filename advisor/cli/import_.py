@@ -13,7 +13,6 @@ from advisor.cli.options import add_options, quiet_option, tracking_option
 from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
-    from advisor.interop.importers.importing import ImportSummary
     from advisor.interop.importers.runs import Importer
 
 
@@ -64,17 +63,12 @@ _shared_import_options = add_options(
 def _run_import(importer: Importer, source: str | Path, *, quiet: bool, **options: Any) -> None:
     from advisor.cli.progress import progress_bar
     from advisor.interop.importers.importing import import_runs
+    from advisor.model.words import count, short_text
 
     with progress_bar(enabled=not quiet) as on_progress:
         on_progress("Looking for runs", 0, 1)
         run_list = importer.find_runs(source)
         summary = import_runs(run_list, **options, on_progress=lambda done, total: on_progress("Importing runs", done, total))
-    _print_import_summary(summary, quiet)
-
-
-def _print_import_summary(summary: ImportSummary, quiet: bool) -> None:
-    from advisor.model.words import count, short_text
-
     if not quiet:
         for warning in summary.warnings:
             click.echo(f"Note: {warning}", err=True)
@@ -98,25 +92,16 @@ def _print_import_summary(summary: ImportSummary, quiet: bool) -> None:
 @tracking_option
 @click.option("--experiment", metavar="NAME", help="Put all studies into one experiment.  [default: one experiment per study]")
 @quiet_option
-def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str | None, quiet: bool) -> None:
+def tables(trials: Path, curves: Path, **options: Any) -> None:
     """Import tidy tables (Parquet or CSV): one row per trial in TRIALS, one row per point in CURVES.
 
     \b
     TRIALS: study, trial, params (JSON), status, objective, direction (min | max), seed, extra (JSON)
     CURVES: study, trial, metric, step, value, time_s
     """
-    from advisor.cli.progress import progress_bar
-    from advisor.interop.importers.tables import import_tables
+    from advisor.interop.importers.tables import TidyTables
 
-    with progress_bar(enabled=not quiet) as on_progress:
-        summary = import_tables(
-            trials,
-            curves,
-            tracking_uri=tracking_uri,
-            experiment=experiment,
-            on_progress=lambda done, total: on_progress("Importing trials", done, total),
-        )
-    _print_import_summary(summary, quiet)
+    _run_import(TidyTables(curves), trials, **options)
 
 
 @import_.command()

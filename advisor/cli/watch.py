@@ -151,10 +151,10 @@ def _clock_time() -> str:
 
 def describe_report_changes(before: ReportData, after: ReportData) -> tuple[str, ...]:
     """Return one sentence for each difference in trials, best value, findings, checks and next studies."""
-    return (*_trial_and_value_changes(before, after), *_finding_and_check_changes(before, after))
+    return tuple(_report_changes(before, after))
 
 
-def _trial_and_value_changes(before: ReportData, after: ReportData) -> Iterator[str]:
+def _report_changes(before: ReportData, after: ReportData) -> Iterator[str]:
     known, best = before.figures.by_id, after.best
     new = [t for t in after.figures.trials if t.id not in known]
     ended_trials = [t for t in after.figures.trials if t.id in known and known[t.id].status == "running" != t.status]
@@ -166,9 +166,6 @@ def _trial_and_value_changes(before: ReportData, after: ReportData) -> Iterator[
         metric, now = clean(after.spec.objective.metric), f"{number(best.value)} ({clean(best.name)})"
         previous = None if before.best is None else number(before.best.value)
         yield f"Best {metric}: {now}, previously {previous}." if previous else f"First result: {metric} {now}."
-
-
-def _finding_and_check_changes(before: ReportData, after: ReportData) -> Iterator[str]:
     # The key identifies a finding in both reports, even if the finding's numbers differ.
     old, new = ({(f.rule, f.subject, f.side): sentence(clean(str(f.message))) for f in r.findings} for r in (before, after))
     yield from (f"New finding: {text}" for key, text in new.items() if key not in old)

@@ -50,8 +50,12 @@ class RemoteJob:
         os.environ.update(self.environment)  # no other job runs in this process
         _check_store_identity(self.options["tracking_uri"], self.experiments)
         with TemporaryDirectory(prefix="advisor-rules-") as parent:
-            folders = [_write_files(Path(parent, str(i)), files) for i, files in enumerate(self.rules)]
-            yield {**self.options, "rules": folders}
+            for i, files in enumerate(self.rules):
+                for path, content in files.items():
+                    file = Path(parent, str(i), path)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(content)
+            yield {**self.options, "rules": [Path(parent, str(i)) for i in range(len(self.rules))]}
 
 
 def pack_remote_job(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJob:
@@ -81,13 +85,6 @@ def _read_rule_files(folder: Path) -> dict[str, bytes]:
         return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.py"))}
     except OSError as error:
         raise AdvisorError(f"cannot read the rules folder {str(folder)!r}: {error.strerror}: {error.filename}") from error
-
-
-def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
-    for path, content in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(content)
-    return folder
 
 
 @lru_cache(maxsize=1)

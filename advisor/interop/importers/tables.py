@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from advisor import contract
 from advisor.interop.importers import files, table_files
-from advisor.interop.importers.importing import ImportSummary, import_runs
 from advisor.interop.importers.mlflow_runs import MAX_VALUE_CHARACTERS, param_text
 from advisor.interop.importers.runs import DEFAULT_RUN_START_MS, UNKNOWN_TIME, RunContent, RunCurves, RunList, SourceRun
 from advisor.model.errors import AdvisorError
@@ -60,22 +59,10 @@ _TAG_BY_FACT = {
 """Tags of known keys in the column `extra`. All other keys are stored in one common tag."""
 
 
-def import_tables(
-    trials: Path,
-    curves: Path,
-    *,
-    tracking_uri: str | None = None,
-    experiment: str | None = None,
-    on_progress: Callable[[int, int], object] | None = None,
-) -> ImportSummary:
-    """Import a table of trials and a table of their curves; see `import_runs`. Both tables are validated before anything is
-    written. Raises AdvisorError, which names the file, column and row."""
-    runs = TidyTables(Path(curves)).find_runs(trials)
-    return import_runs(runs, tracking_uri=tracking_uri, experiment=experiment, on_progress=on_progress)
-
-
 @dataclass(frozen=True, slots=True)
 class TidyTables:
+    """Imports tables whose cells are all validated before anything is written. An AdvisorError names the file, column and row."""
+
     curves: Path
 
     def find_runs(self, source: str | Path) -> RunList:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.history.lineages import AdviceRecord
 from advisor.history.model import History, HitRate, Outcome, Round
 from advisor.model.message import Percent
 from advisor.model.prediction import Settled, describe_prediction
@@ -36,17 +35,14 @@ def round_lines(report: ReportData) -> tuple[str, ...]:
 def advice_track_record(report: ReportData) -> tuple[str, ...]:
     """Return a sentence for each rule with a current finding: how often its advice improved the best result in this store."""
     rules_with_findings = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
-    return tuple(_track_record_sentence(r) for r in report.advice if r.rule in rules_with_findings)
-
-
-def _track_record_sentence(record: AdviceRecord) -> str:
-    followed_clause = f"Advice of {record.rule} was followed {record.followed} times in this store"
-    if record.median_gain is None:
-        return f"{followed_clause}; the best result never improved."
-    return (
-        f"{followed_clause}. The best result improved {record.gained} of {record.followed} times; the median improvement was "
-        f"{Percent(record.median_gain)}."
-    )
+    sentences = []
+    for r in (r for r in report.advice if r.rule in rules_with_findings):
+        success_text = "; the best result never improved."
+        if r.median_gain is not None:
+            success_text = f". The best result improved {r.gained} of {r.followed} times; "
+            success_text += f"the median improvement was {Percent(r.median_gain)}."
+        sentences.append(f"Advice of {r.rule} was followed {r.followed} times in this store{success_text}")
+    return tuple(sentences)
 
 
 def study_predictions(spec: StudySpec) -> tuple[str, ...]:

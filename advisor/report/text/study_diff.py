@@ -62,7 +62,12 @@ def completed_spec(report: ReportData) -> StudySpec:
 def diff_studies(old: StudySpec, new: StudySpec) -> tuple[StudyDiffRow, ...]:
     """Return the differences in search space, steps and schedule between two studies, but not in names and reasons."""
     pairs = ((n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters]))
-    rows = [_parameter_diff_row(n, before, after) for n, before, after in pairs if not are_parameters_alike(before, after)]
+    rows = []
+    for name, a, b in (pair for pair in pairs if not are_parameters_alike(*pair[1:])):
+        before, after = (None if p is None else describe_domain(p) for p in (a, b))
+        if a is not None and b is not None and a.role != b.role and "fixed" not in (a.role, b.role):
+            before, after = f"{before}, {a.role}", f"{after}, {b.role}"
+        rows.append(StudyDiffRow(name, before, after, None if b is None else b.why))
     for field in _COMPARED_STUDY_FIELDS:
         before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
         rows.append(StudyDiffRow(field, before, after))
@@ -87,13 +92,6 @@ def is_same_domain(old: Parameter | None, new: Parameter | None) -> bool:
     if old is not None and new is not None and old.searched and new.searched:
         new = new.model_copy(update={"role": old.role})
     return are_parameters_alike(old, new)
-
-
-def _parameter_diff_row(name: str, old: Parameter | None, new: Parameter | None) -> StudyDiffRow:
-    before, after = (None if p is None else describe_domain(p) for p in (old, new))
-    if old is not None and new is not None and old.role != new.role and "fixed" not in (old.role, new.role):
-        before, after = f"{before}, {old.role}", f"{after}, {new.role}"
-    return StudyDiffRow(name, before, after, None if new is None else new.why)
 
 
 def _schedule_text(spec: StudySpec) -> str | None:

@@ -65,7 +65,12 @@ def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unl
     if len(hook_groups) < 2 or uses_training_hook(study):
         hook_groups = []
     unlocks = [_make_group_unlock(study, g, known_counts) for g in groups if g not in hook_groups]
-    unlocks += [_training_hook_unlock(study, hook_groups)] if hook_groups else []
+    if hook_groups:  # a single entry for all data that our training hook can log
+        hook_groups.sort(key=lambda g: -len(g.rules))
+        data_texts = [f"{HOOK_DATA_TEXTS[g.missing_kind]} ({count(len(g.rules), 'check')})" for g in hook_groups]
+        action = say("Add the training hook, which logs {parts}", parts=list_message(data_texts, len(data_texts)))
+        code = code_to_log(study, hook_groups[0].missing_kind)
+        unlocks.append(_make_unlock(action, tuple(rule for g in hook_groups for rule in g.rules), code))
     return tuple(sorted(unlocks, key=lambda e: -len(e.checks)))
 
 
@@ -77,16 +82,13 @@ def _would_more_data_help(study: Study, need: DataNeed, known: Mapping[str, int]
         return not all(t.facts.get("device", "").startswith("cpu") for t in study.trials)
     if need.lack == "searched":
         return len(study.searched) != 1  # a study may search only one hyperparameter on purpose
-    if need.lack == "evaluations" and _would_evaluate_too_long(study, need.at_least or 0, known["evaluations"]):
-        return False
+    if need.lack == "evaluations":
+        share = timing.evaluation_time_share(study)
+        longer = share * (need.at_least or 0) / max(known["evaluations"], 1)
+        if longer / (1 - share + longer) > MAX_EVALUATION_TIME_SHARE if share < 1 else share == 1:
+            return False
     has_enough = need.at_least is not None and known.get(need.lack, 0) >= need.at_least
     return need.lack in _MISSING_DATA_ACTIONS and not has_enough
-
-
-def _would_evaluate_too_long(study: Study, wanted: int, known: int) -> bool:
-    share = timing.evaluation_time_share(study)
-    longer = share * wanted / max(known, 1)
-    return longer / (1 - share + longer) > MAX_EVALUATION_TIME_SHARE if share < 1 else share == 1
 
 
 def _split_by_need(lack: MissingDataKind, members: Sequence[tuple[str, DataNeed]]) -> Iterator[_CheckGroup]:
@@ -109,13 +111,6 @@ def _make_group_unlock(study: Study, group: _CheckGroup, known: Mapping[str, int
         if logging_framework(study) == "transformers":
             action_text = "Evaluate the untrained model before the first step"
     return _make_unlock(action_text, group.rules, code_to_log(study, group.missing_kind, n))
-
-
-def _training_hook_unlock(study: Study, groups: Sequence[_CheckGroup]) -> Unlock:
-    ordered = sorted(groups, key=lambda g: -len(g.rules))
-    data_texts = [f"{HOOK_DATA_TEXTS[g.missing_kind]} ({count(len(g.rules), 'check')})" for g in ordered]
-    action = say("Add the training hook, which logs {parts}", parts=list_message(data_texts, len(data_texts)))
-    return _make_unlock(action, tuple(rule for g in ordered for rule in g.rules), code_to_log(study, ordered[0].missing_kind))
 
 
 def _make_unlock(what: Message | str, rules: tuple[str, ...], lines: str | None) -> Unlock:

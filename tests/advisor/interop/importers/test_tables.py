@@ -11,10 +11,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from forks import run_script
+from imports import import_tables
 
 from advisor.interop.importers.importing import ImportSummary
 from advisor.interop.importers.mlflow_runs import SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX
-from advisor.interop.importers.tables import import_tables
 from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.reading import list_experiments, read_experiment
 
@@ -171,8 +171,9 @@ def test_an_import_that_was_killed_is_completed_by_repeating_it(tmp_path):
     paths = tables(tmp_path, trials=rows, curves=curves)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     script = (
-        "import os, sys; from pathlib import Path; from advisor.interop.importers.tables import import_tables\n"
-        "import_tables(Path(sys.argv[1]), Path(sys.argv[2]), tracking_uri=sys.argv[3],\n"
+        "import os, sys; from pathlib import Path\n"
+        "from advisor.interop.importers.importing import import_runs; from advisor.interop.importers.tables import TidyTables\n"
+        "import_runs(TidyTables(Path(sys.argv[2])).find_runs(sys.argv[1]), tracking_uri=sys.argv[3],\n"
         "    on_progress=lambda done, of: done >= 500 and os.kill(os.getpid(), 9))"
     )
     assert run_script(script, tmp_path, *map(str, paths), uri)[0] == -signal.SIGKILL
