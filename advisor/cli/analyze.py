@@ -101,15 +101,9 @@ def make_report(
 ) -> Report:
     """Analyze the experiment and return the report. unfinished: whether to accept a study in which no trial has ended yet."""
     command = shell.command_line(["advisor", "analyze", experiment, *options.command_words(study_file)])
+    arguments = {**options.analyze_arguments(), "study": study_file, "command": command, "unfinished": unfinished}
     with progress_bar(enabled=show_progress) as on_progress:
-        report = run_analysis(
-            experiment,
-            study=study_file,
-            command=command,
-            on_progress=on_progress,
-            unfinished=unfinished,
-            **options.analyze_arguments(),
-        )
+        report = run_analysis(experiment, on_progress=on_progress, **arguments)
     return report_in_folder(report, options.out)
 
 

@@ -107,11 +107,9 @@ def _read_past_trials(spec: StudySpec, experiment: str | None, tracking_uri: str
     cost_sign = 1 if spec.objective.direction == "minimize" else -1
     ended_trials = [t for t in study.trials if t.status not in ("running", "no_data")]
     in_space = [t for t in ended_trials if all(p.contains(t.params[n]) for n, p in spec.searched.items() if n in t.params)]
-    if len(in_space) < len(ended_trials):
-        click.echo(
-            f"advisor: {len(ended_trials) - len(in_space)} of {len(ended_trials)} trials are outside the space and were left out",
-            err=True,
-        )
+    if outside := len(ended_trials) - len(in_space):
+        note = f"{outside} of {len(ended_trials)} trials are outside the space and were left out"
+        click.echo(f"advisor: {note}", err=True)
     return [
         PastTrial(t.params, cost_sign * float(study.costs[t.index]) if study.feasible[t.index] else None)
         for t in sorted(in_space, key=lambda t: (t.started or 0, t.index))

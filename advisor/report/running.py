@@ -70,12 +70,9 @@ def doomed_trials_sentence(report: ReportData) -> Message | None:
     doomed_names = [Name(t.name) for t in report.running if t.stop]
     if not doomed_names:
         return None
-    return say(
-        "{doomed} of {running} cannot become the best: {names}. `advisor guard` says why.",
-        doomed=len(doomed_names),
-        running=count(len(report.running), "running trial"),
-        names=list_message(doomed_names),
-    )
+    running_text = count(len(report.running), "running trial")
+    sentence_text = "{doomed} of {running} cannot become the best: {names}. `advisor guard` says why."
+    return say(sentence_text, doomed=len(doomed_names), running=running_text, names=list_message(doomed_names))
 
 
 def running_trials_summary(report: ReportData) -> str:

@@ -28,18 +28,11 @@ LOOPBACK_ADDRESS = "127.0.0.1"
 def make_mcp_server(tools: StoreTools) -> MCPServer[None]:
     server = MCPServer[None]("tuning-advisor", version=__version__, instructions=SERVER_INSTRUCTIONS, log_level="WARNING")
     lock = threading.Lock()
-    writing_tools = (tools.gate, tools.next_study) if tools.allow_run else ()
-    for tool in (
-        tools.list_experiments,
-        tools.analyze_experiment,
-        tools.next_study,
-        tools.gate,
-        tools.explain_rule,
-        tools.history,
-        tools.compare,
-        tools.check_study,
-    ):
-        hints = ToolAnnotations(read_only_hint=tool not in writing_tools, destructive_hint=False, open_world_hint=False)
+    may_write = (tools.next_study, tools.gate)
+    others = (tools.explain_rule, tools.history, tools.compare, tools.check_study)
+    for tool in (tools.list_experiments, tools.analyze_experiment, *may_write, *others):
+        reads_only = not tools.allow_run or tool not in may_write
+        hints = ToolAnnotations(read_only_hint=reads_only, destructive_hint=False, open_world_hint=False)
         server.add_tool(_as_protocol_tool(tool, lock), annotations=hints, structured_output=False)
     return server
 

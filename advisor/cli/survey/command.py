@@ -151,15 +151,11 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[SurveyExp
     """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if no name matches."""
     active = active_experiments(tracking_uri)
     name_counts = Counter(e.name for e in active)
-    matching = [
-        SurveyExperiment(e.name, e.name if name_counts[e.name] == 1 else e.id, _report_folder_name(e))
-        for e in active
-        if fnmatchcase(e.name, pattern)
-    ]
+    matching = [e for e in active if fnmatchcase(e.name, pattern)]
     if not matching:
         store = parse_tracking_uri(tracking_uri).display
         raise AdvisorError(f"none of the {len(active)} experiments in {store} has a name like {pattern!r}")
-    return matching
+    return [SurveyExperiment(e.name, e.name if name_counts[e.name] == 1 else e.id, _report_folder_name(e)) for e in matching]
 
 
 def _report_folder_name(experiment: ExperimentListing) -> str:

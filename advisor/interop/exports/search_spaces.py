@@ -165,10 +165,8 @@ def _ray_domain(parameter: Parameter) -> str:
 def render_wandb(export: StudyExport) -> str:
     """Return a W&B sweep as YAML. Trials to run become a grid over the key `trial`, in which each value is a trial as JSON."""
     spec = export.spec
-    sweep: dict[str, Any] = {
-        "name": spec.study,
-        "metric": {"name": spec.objective.metric, "goal": str(spec.objective.direction)},
-    }
+    metric = {"name": spec.objective.metric, "goal": str(spec.objective.direction)}
+    sweep: dict[str, Any] = {"name": spec.study, "metric": metric}
     lines = list(study_comments(spec))
     if export.trials_to_run is not None:
         lines.append("# config.trial contains the hyperparameters of a run as JSON text.")

@@ -52,9 +52,8 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
     objective = _WORKLOAD_OBJECTIVES.get(workload.split("_", 1)[0])
     aim = dict(zip((contract.TAG_OBJECTIVE, contract.TAG_DIRECTION), objective or (), strict=False))
     files_digest = files.digest_of_files([folder / file for file in (_BATCH_FILE, _EVALUATION_FILE, _PARAMS_FILE)])
-    return SourceRun(
-        name, ("algoperf", experiment, name), experiment, lambda: _run_content(folder, aim), files_digest, experiment_tags=aim
-    )
+    source = ("algoperf", experiment, name)
+    return SourceRun(name, source, experiment, lambda: _run_content(folder, aim), files_digest, experiment_tags=aim)
 
 
 def _run_content(folder: Path, objective_tags: Mapping[str, str]) -> RunContent:

@@ -86,16 +86,13 @@ class ResultsTsv:
         number_columns = self._numeric_columns(rows, shown_path)
         ended_rows = [row for row in rows if not _RUNNING_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, ""))]
         for row in ended_rows:
+            where = f"{shown_path}, line {row.line}"
             value, status = row.cell_texts[number_columns[0]], row.cell_texts.get(_STATUS, "")
             has_value = row.number_in_column(number_columns[0]) is not None or _is_missing_value(value)
             if not has_value and not _CRASH_STATUS_PATTERN.match(status):
-                raise AdvisorError(
-                    f"{shown_path}, line {row.line}: {number_columns[0]} is {value[:40]!r}, which is not a number; correct the line"
-                )
+                raise AdvisorError(f"{where}: {number_columns[0]} is {value[:40]!r}, which is not a number; correct the line")
             if re.fullmatch(r"[-+]?[\d.]+%?", status):
-                raise AdvisorError(
-                    f"{shown_path}, line {row.line}: the status is {status[:40]!r}; put the cells in the order of the first line"
-                )
+                raise AdvisorError(f"{where}: the status is {status[:40]!r}; put the cells in the order of the first line")
         tags = {contract.TAG_OBJECTIVE: number_columns[0]}
         if direction := direction_of_metric(number_columns[0]) or _infer_direction(ended_rows, number_columns):
             tags[contract.TAG_DIRECTION] = direction
@@ -107,20 +104,17 @@ class ResultsTsv:
             commit_counts[row.commit] += 1
             name = row.commit if commit_counts[row.commit] == 1 else f"{row.commit}-{commit_counts[row.commit]}"
             key = ("results-tsv", row_digest, row.commit, str(commit_counts[row.commit]))
-            runs.append(
-                SourceRun(name, key, experiment, partial(_run_content, row, number_columns, tags), experiment_tags=tags)
-            )
+            content = partial(_run_content, row, number_columns, tags)
+            runs.append(SourceRun(name, key, experiment, content, experiment_tags=tags))
         return runs, _table_notes(ended_rows, len(rows) - len(ended_rows), shown_path)
 
     def _numeric_columns(self, rows: Sequence[_ResultRow], file_text: str) -> list[str]:
         """Return the names of the numeric columns, with the objective first."""
         columns = list(rows[0].cell_texts)
         columns_after_commit = columns[columns.index(_COMMIT) + 1 :]
-        numeric_candidates = [c for c in (*columns_after_commit, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]
-        numeric_candidates = [
-            c for c in dict.fromkeys(numeric_candidates) if any(row.number_in_column(c) is not None for row in rows)
-        ]
-        objective = self.objective or next((c for c in numeric_candidates if not _MEMORY_COLUMN_PATTERN.search(c)), None)
+        candidates = [c for c in (*columns_after_commit, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]
+        candidates = [c for c in dict.fromkeys(candidates) if any(row.number_in_column(c) is not None for row in rows)]
+        objective = self.objective or next((c for c in candidates if not _MEMORY_COLUMN_PATTERN.search(c)), None)
         if objective not in columns:
             missing_text = "no column of numbers" if objective is None else f"no column {objective!r}"
             raise AdvisorError(f"{file_text} has {missing_text}; its columns are: {', '.join(columns[:20])}")
@@ -128,7 +122,7 @@ class ResultsTsv:
         def is_numeric(column: str) -> bool:
             return all(row.number_in_column(column) is not None or _is_missing_value(row.cell_texts[column]) for row in rows)
 
-        return [objective, *(c for c in numeric_candidates if c != objective and is_numeric(c))]
+        return [objective, *(c for c in candidates if c != objective and is_numeric(c))]
 
 
 def _read_rows(path: Path) -> list[_ResultRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from advisor.tracking.runs import RunStatus
 DEFAULT_RUN_START_MS = 1_577_836_800_000
 """Start time (2020-01-01) of runs whose source has no dates, in milliseconds since 1970."""
 UNKNOWN_TIME = -1
+_NON_FINITE_PATTERN = re.compile("nan|[+-]?inf(inity)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +118,7 @@ def convert_to_value(value: Any) -> float | None:
             return float(value)
         except OverflowError:
             return float("inf") if value > 0 else float("-inf")
-    return _NON_FINITE_WORDS.get(value.lower()) if isinstance(value, str) and len(value) < 10 else None
-
-
-_NON_FINITE_WORDS = {
-    "nan": float("nan"),
-    **dict.fromkeys(("infinity", "inf", "+infinity", "+inf"), float("inf")),
-    **dict.fromkeys(("-infinity", "-inf"), float("-inf")),
-}
+    return float(value) if isinstance(value, str) and _NON_FINITE_PATTERN.fullmatch(value) else None
 
 
 def convert_to_time_ms(seconds: Any) -> int | None:

@@ -27,13 +27,7 @@ from advisor.tracking.runs import RunStatus
 CellType = Literal["text", "integer", "number"]
 _CELL_TYPE_NAMES: Mapping[CellType, str] = {"text": "text", "integer": "a whole number", "number": "a number"}
 _TRIAL_COLUMNS: Mapping[str, CellType] = dict.fromkeys(("study", "trial", "params", "status", "objective", "direction"), "text")
-_POINT_COLUMNS: Mapping[str, CellType] = {
-    "study": "text",
-    "trial": "text",
-    "metric": "text",
-    "step": "integer",
-    "value": "number",
-}
+_POINT_COLUMNS: dict[str, CellType] = {"study": "text", "trial": "text", "metric": "text", "step": "integer", "value": "number"}
 _MAX_TABLE_TRIALS = 1_000_000
 _MAX_TABLE_CHARACTERS = 200_000_000
 _RUN_STATUSES: Mapping[str, RunStatus] = {
@@ -52,10 +46,7 @@ _FACT_TAGS = (
     *(contract.TAG_PREFIX + key for key in ("n_train", "n_valid", "n_test", "steps_per_epoch")),
     *(contract.TAG_PREFIX + key for key in ("stop_reason", "step_hint", "train_thin", "licence")),
 )
-_TAG_BY_FACT = {
-    "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
-    **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
-}
+_TAG_BY_FACT = {"planned_steps": contract.TAG_MAX_TRAIN_STEPS, **{t.removeprefix(contract.TAG_PREFIX): t for t in _FACT_TAGS}}
 """Tags of known keys in the column `extra`. All other keys are stored in one common tag."""
 
 

@@ -128,9 +128,8 @@ class TableImporter:
                 rows = rows_by_run().get(name, RunRows())
                 return _run_content(rows, rows.all_params, layout, f"{files.printable_text(path)}, run {name!r}")
 
-            return SourceRun(
-                name, (self.kind, relative_path, row_digest, name), files.printable_text(path.stem), read, file_digest
-            )
+            source = (self.kind, relative_path, row_digest, name)
+            return SourceRun(name, source, files.printable_text(path.stem), read, file_digest)
 
         return [run(name or "") for name in runs]
 
@@ -145,7 +144,5 @@ def _run_content(rows: RunRows, params: dict[str, Any], layout: TableLayout, err
 
 def unwrap_wandb_config(config: dict[str, Any]) -> dict[str, Any]:
     """Return a W&B configuration without the keys of W&B itself: `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
-    entries = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
-    return {
-        k: v["value"] if isinstance(v, dict) and "value" in v and set(v) <= {"desc", "value"} else v for k, v in entries.items()
-    }
+    own = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
+    return {k: v["value"] if isinstance(v, dict) and {"value"} <= set(v) <= {"desc", "value"} else v for k, v in own.items()}

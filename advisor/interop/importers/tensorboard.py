@@ -108,13 +108,8 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
     if not len(run_events.curves) and not run_events.params:
         problems = "".join(f"; {note}" for note in run_events.notes)
         raise AdvisorError(f"{files.printable_text(folder)}: its event files contain no scalar{problems}")
-    return RunContent(
-        run_events.curves.points(),
-        run_events.params,
-        status=run_events.status,
-        started_ms=run_events.started_ms,
-        notes=tuple(run_events.notes),
-    )
+    points, notes = run_events.curves.points(), tuple(run_events.notes)
+    return RunContent(points, run_events.params, {}, run_events.status, run_events.started_ms, notes=notes)
 
 
 def _read_event_file(path: Path, part: _RunPart, reading: _RunEvents) -> None:

@@ -71,9 +71,8 @@ def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
             _read_records_into(path, run_records)
         return run_records.content(files.printable_text(paths[-1]))
 
-    return SourceRun(
-        name or run_id, ("wandb", run_id), project or files.folder_name(root), read, files.digest_of_files([*paths, *infos])
-    )
+    experiment, files_digest = project or files.folder_name(root), files.digest_of_files([*paths, *infos])
+    return SourceRun(name or run_id, ("wandb", run_id), experiment, read, files_digest)
 
 
 def _run_from_summary(folder: Path, root: Path) -> SourceRun:

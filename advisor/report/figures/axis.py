@@ -25,7 +25,7 @@ MAX_AXIS_PLOTS = 24
 MAX_DRAWN_DOTS = 1500
 """Maximum number of dots in one figure. If a study has more trials, dots that other dots cover are omitted."""
 
-_FAILED_STRIP_HEIGHT_PX = 24.0
+_FAILED_STRIP_PX = 24.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _lay_out_axis_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
     domain = report.spec.parameters.get(name)
     results = np.array([r.best if r.feasible and r.best is not None else math.nan for r in rows])
     has_failed_trials = any(r.failed for r in rows)
-    frame = Frame(top_px=TOP_MARGIN + (_FAILED_STRIP_HEIGHT_PX if has_failed_trials else 0))
+    frame = Frame(top_px=TOP_MARGIN + (_FAILED_STRIP_PX if has_failed_trials else 0))
     frame.fit_y_axis(objective_axis_limits(results, minimize=report.minimize), min_left=46.0 if has_failed_trials else 0.0)
     choices = None if positions.is_numeric_parameter(domain, rows, name) else positions.choice_labels(domain, rows, name)
     if choices is None:
@@ -162,12 +162,10 @@ def _draw_trial_dots(plot: _AxisPlot, report: ReportData) -> None:
     edge, cls = (frame.y.end_px + 5, "over") if report.minimize else (frame.y.start_px - 5, "over low")
     _add_dots(frame, f"pts {cls}", plot.trials_outside_axis, [(p.x, edge) for p in plot.trials_outside_axis])
     if plot.failed_trials:
-        strip_bottom = TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX
-        lane = [
-            (p.x, TOP_MARGIN + 7 + positions.dot_jitter(p.index) * (_FAILED_STRIP_HEIGHT_PX - 14)) for p in plot.failed_trials
-        ]
+        strip_bottom = TOP_MARGIN + _FAILED_STRIP_PX
+        lane = [(p.x, TOP_MARGIN + 7 + positions.dot_jitter(p.index) * (_FAILED_STRIP_PX - 14)) for p in plot.failed_trials]
         frame.add_line(frame.left_px, strip_bottom, frame.right_px, strip_bottom, "lane")
-        frame.add_label(frame.left_px - 6, TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX / 2 + 4, "failed", "bad", anchor="end")
+        frame.add_label(frame.left_px - 6, TOP_MARGIN + _FAILED_STRIP_PX / 2 + 4, "failed", "bad", anchor="end")
         _add_dots(frame, "bad pts", plot.failed_trials, lane)
     for p in plot.drawn_trials:
         if report.best is not None and p.row.id == report.best.trial:

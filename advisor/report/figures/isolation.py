@@ -109,10 +109,8 @@ def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Mess
         return say("Hardly any trial has a result, whatever its value of {name}.", name=name)
     failing_sentence: Message | str = ""
     if failed_slices:
-        sentence_text = (
-            " The only trial at {label} failed." if failed_slices[0].trials == 1 else " Most trials at {label} failed."
-        )
-        failing_sentence = say(sentence_text, label=Name(failed_slices[0].label))
+        failed_text = "The only trial" if failed_slices[0].trials == 1 else "Most trials"
+        failing_sentence = say(f" {failed_text} at {{label}} failed.", label=Name(failed_slices[0].label))
     if len(sorted_results) == 1:
         only_label = Name(sorted_results[0][1])
         return say("Only {name} {label} gives results.{failing}", name=name, label=only_label, failing=failing_sentence)

@@ -180,10 +180,6 @@ def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTri
     chance = n * enclosed_share ** (n - 1) - (n - 1) * enclosed_share**n
     if len(agreements) * chance > MAX_AGREEMENT_P_VALUE:
         return say("The {trials} agree on no hyperparameter more closely than by chance.", trials=trials)
-    return say(
-        "The {trials} agree most on {name}: {low} to {high}.",
-        trials=trials,
-        name=Name(name),
-        low=setting(numbers[0], 2),
-        high=setting(numbers[-1], 2),
-    )
+    low_text, high_text = setting(numbers[0], 2), setting(numbers[-1], 2)
+    caption = "The {trials} agree most on {name}: {low} to {high}."
+    return say(caption, trials=trials, name=Name(name), low=low_text, high=high_text)

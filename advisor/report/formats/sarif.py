@@ -158,8 +158,5 @@ def _sarif_notifications(report: ReportData) -> Iterator[dict[str, Any]]:
         for verdict in report.verdicts_with_status(status):
             message_text = f"{verdict.rule}: {'broke' if status == 'broken' else 'could not be checked'}"
             reason_text = f": {verdict.reason}" if verdict.reason else ""
-            yield {
-                "level": level,
-                "message": {"text": plain_sarif_message(sentence(message_text + reason_text))},
-                "associatedRule": {"id": verdict.rule},
-            }
+            text = plain_sarif_message(sentence(message_text + reason_text))
+            yield {"level": level, "message": {"text": text}, "associatedRule": {"id": verdict.rule}}

@@ -99,9 +99,8 @@ def _severity_sign(out: Printer, finding: Finding) -> str:
 
 def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
     out.print_blank_line()
-    text = Text(
-        f"{_severity_sign(out, finding)} {view.SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity]
-    )
+    label = f"{_severity_sign(out, finding)} {view.SEVERITY_LABELS[finding.severity]}"
+    text = Text(label, style=_SEVERITY_STYLES[finding.severity])
     text.append("  " + out.replace_unencodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
     out.print_line(text)
     out(sentence(str(finding.message)), indent=2)

@@ -45,29 +45,16 @@ def downsample_curve(
     return tuple(steps[kept_order].tolist()), tuple(v if math.isfinite(v) else None for v in values[kept_order].tolist())
 
 
-_SHOWN_SIGNALS: tuple[Signal, ...] = (
-    "train_loss",
-    "train_eval_loss",
-    "train_objective",
-    "valid_loss",
-    "train_chosen_logp",
-    "valid_chosen_logp",
-    "grad_norm",
-    "learning_rate",
-)
-_SHOWN_POLICY_SIGNALS: tuple[Signal, ...] = (
-    "policy_reward",
-    "policy_kl",
-    "policy_entropy",
-    "groups_without_advantage",
-    "grad_norm",
-    "learning_rate",
-)
+_LOSS_SIGNALS: tuple[Signal, ...] = ("train_loss", "train_eval_loss", "train_objective", "valid_loss")
+_PREFERENCE_SIGNALS: tuple[Signal, ...] = ("train_chosen_logp", "valid_chosen_logp")
+_POLICY_SIGNALS: tuple[Signal, ...] = ("policy_reward", "policy_kl", "policy_entropy", "groups_without_advantage")
+_STEP_SIGNALS: tuple[Signal, ...] = ("grad_norm", "learning_rate")
 
 
 def signals_to_show(study: Study) -> tuple[Signal, ...]:
     """Return the signals whose curves the report draws. A policy's loss does not show how good the policy is."""
-    return _SHOWN_POLICY_SIGNALS if study.has("policy_reward") else _SHOWN_SIGNALS
+    own_signals = _POLICY_SIGNALS if study.has("policy_reward") else (*_LOSS_SIGNALS, *_PREFERENCE_SIGNALS)
+    return (*own_signals, *_STEP_SIGNALS)
 
 
 def make_curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Trial]) -> MetricCurveSet | None:

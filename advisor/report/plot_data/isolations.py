@@ -37,9 +37,8 @@ def isolation_plots(study: Study) -> tuple[IsolationPlot, ...]:
     costs = np.where(study.comparable, study.costs, np.nan)
     median_costs = settings.median_cost_per_setting(study).tolist()
     tried_settings = [_TriedSetting(group, cost) for group, cost in zip(tried.trials, median_costs, strict=True)]
-    sorted_names = sorted(
-        (n for n in study.searched if n not in tried.unexamined_positions), key=lambda n: study.searched[n].role != "scientific"
-    )
+    names = (n for n in study.searched if n not in tried.unexamined_positions)
+    sorted_names = sorted(names, key=lambda n: study.searched[n].role != "scientific")
     plots = [i for n in sorted_names if (i := _make_isolation_plot(study, costs, n, tried_settings)) is not None]
     return tuple(i.model_copy(update={"p": min(i.p * len(plots), 1.0)}) for i in plots)
 

@@ -51,12 +51,8 @@ def best_of_n_trials(study: Study) -> model.BestOfNTrials | None:
     if len(costs) < MIN_ENDED_SETTINGS or not np.isfinite(costs).any():
         return None
     sizes = [2**k for k in range(len(costs).bit_length()) if 2**k <= 0.75 * len(costs)] + [len(costs)]
-    quantiles = tuple(
-        tuple(
-            study.objective_value(float(c)) if math.isfinite(c) else None for c in quantiles_of_best(costs, n, _QUANTILE_LEVELS)
-        )
-        for n in sizes
-    )
+    rows = [quantiles_of_best(costs, n, _QUANTILE_LEVELS) for n in sizes]
+    quantiles = tuple(tuple(study.objective_value(float(c)) if math.isfinite(c) else None for c in row) for row in rows)
     has_repeats = any(len(group) > 1 for group in settings.read_settings(study).trials)
     return model.BestOfNTrials(sizes=tuple(sizes), quantiles=quantiles, repeats=has_repeats)
 
@@ -64,13 +60,12 @@ def best_of_n_trials(study: Study) -> model.BestOfNTrials | None:
 def throughput_by_batch_size(study: Study) -> tuple[model.BatchSizeThroughput, ...]:
     """Return the throughput at each batch size; empty if the throughput is known for fewer than two batch sizes."""
     rows = []
-    for speed in throughput.throughput_by_batch_size(study):
-        rate = speed.mean_log_rate
+    for s in throughput.throughput_by_batch_size(study):
+        rate = s.mean_log_rate
         half_width = float(stats.t.ppf(0.95, rate.freedom)) * rate.error if rate.freedom > 0 else math.nan
-        low, high = (math.exp(rate.value + s * half_width) if math.isfinite(half_width) else None for s in (-1, 1))
-        rows.append(
-            model.BatchSizeThroughput(batch_size=speed.batch_size, examples_per_s=speed.examples_per_s, low=low, high=high)
-        )
+        low, high = (math.exp(rate.value + side * half_width) if math.isfinite(half_width) else None for side in (-1, 1))
+        size, speed = s.batch_size, s.examples_per_s
+        rows.append(model.BatchSizeThroughput(batch_size=size, examples_per_s=speed, low=low, high=high))
     return tuple(rows) if len(rows) > 1 else ()
 
 
@@ -115,20 +110,14 @@ def parameter_importances(study: Study) -> model.StudyImportances | None:
         p_values = interaction_p_values(estimate.response, list(effects)) if can_test else dict.fromkeys(effects, 1.0)
         pairs = [_make_importance((names[a], names[b]), effects[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
         pairs.sort(key=lambda s: (s.p, -s.share))
-    return model.StudyImportances(
-        settings=len(estimate.tried_settings),
-        p=estimate.p_value,
-        of_parameters=tuple(ranking),
-        of_pairs=tuple(pairs[:MAX_INTERACTION_PAIRS]),
-    )
+    count, shown_pairs = len(estimate.tried_settings), tuple(pairs[:MAX_INTERACTION_PAIRS])
+    return model.StudyImportances(settings=count, p=estimate.p_value, of_parameters=tuple(ranking), of_pairs=shown_pairs)
 
 
 def _make_importance(names: tuple[str, ...], draws: FloatArray, p: float | None = None) -> model.ParameterImportance:
     low, high = np.quantile(draws, [0.05, 0.95])
-    statistics = {"share": draws.mean(), "low": low, "high": high}
-    return model.ParameterImportance(
-        parameters=tuple(replace_surrogates(n) for n in names), p=p, **{k: min(float(v), 1.0) for k, v in statistics.items()}
-    )
+    shares = {k: min(float(v), 1.0) for k, v in {"share": draws.mean(), "low": low, "high": high}.items()}
+    return model.ParameterImportance(parameters=tuple(map(replace_surrogates, names)), p=p, **shares)
 
 
 def curve_close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[model.CurveCloseUp, ...]:

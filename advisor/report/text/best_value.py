@@ -108,12 +108,9 @@ def _short_training_sentence(report: ReportData) -> Message:
     usual_length = other_lengths[len(other_lengths) // 2] if other_lengths else 0
     if best is None or not best.last_step or best.last_step >= MIN_RELATIVE_TRAINING_LENGTH * usual_length:
         return Message(())
-    return say(
-        " {name}, the best trial, ended at step {last}; the other trials ended at about step {usual}.",
-        name=Name(best.name),
-        last=f"{best.last_step:,}",
-        usual=f"{round(round_significant(usual_length, 3)):,}",
-    )
+    last, usual = f"{best.last_step:,}", f"{round(round_significant(usual_length, 3)):,}"
+    sentence_text = " {name}, the best trial, ended at step {last}; the other trials ended at about step {usual}."
+    return say(sentence_text, name=Name(best.name), last=last, usual=usual)
 
 
 def _failed_trials_sentence(report: ReportData) -> str:
@@ -172,27 +169,18 @@ def _uncertainty_sentence(report: ReportData) -> Message:
     if lead == 0:  # the sentence about the best value already states the tie
         return Message(())
     if spread is None:
-        return say(
-            "The best trial leads the next best setting by {lead}; without repeats, the noise of a result is unknown.",
-            lead=number(lead, 2),
-        )
-    repeats_sentence = say(
-        "Repeats of a setting vary by {deviation} (standard deviation of {trials} trials in {settings}).",
-        deviation=number(spread.deviation, 2),
-        trials=spread.trials,
-        settings=count(spread.settings, "setting"),
-    )
+        lead_text = "The best trial leads the next best setting by {lead}; without repeats, the noise of a result is unknown."
+        return say(lead_text, lead=number(lead, 2))
+    deviation, settings = number(spread.deviation, 2), count(spread.settings, "setting")
+    repeats_text = "Repeats of a setting vary by {deviation} (standard deviation of {trials} trials in {settings})."
+    repeats_sentence = say(repeats_text, deviation=deviation, trials=spread.trials, settings=settings)
     if best.mean is not None:
         return join_items((repeats_sentence, *_compare_setting_means(report)), " ")
     if lead is None:
         return repeats_sentence
-    chance_clause = ", which is less, so the order of the two settings may be chance" if lead < spread.deviation else ""
-    return say(
-        "{repeats} The best trial leads the next best setting by {lead}{chance}.",
-        repeats=repeats_sentence,
-        lead=number(lead, 2),
-        chance=chance_clause,
-    )
+    chance = ", which is less, so the order of the two settings may be chance" if lead < spread.deviation else ""
+    lead_text = "{repeats} The best trial leads the next best setting by {lead}{chance}."
+    return say(lead_text, repeats=repeats_sentence, lead=number(lead, 2), chance=chance)
 
 
 def _compare_setting_means(report: ReportData) -> Iterator[Message]:

@@ -116,22 +116,13 @@ def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
     study = report.next_studies[0]
     tasks = [say("After that, run the next study.")] if finding_before_study(report) is not None else []
     if not study.has_recorded_command and study.training_command:
-        tasks.append(
-            say(
-                "No trial recorded its training command: write your command in place of {plain}.",
-                plain=Code(" ".join(_DEFAULT_TRAINING_COMMAND)),
-            )
-        )
+        task_text = "No trial recorded its training command: write your command in place of {plain}."
+        tasks.append(say(task_text, plain=Code(" ".join(_DEFAULT_TRAINING_COMMAND))))
     if study.new_options:
         option_names = [Name(option) for option in study.new_options]
-        one = len(option_names) == 1
-        tasks.append(
-            say(
-                "First make the training script accept {options}: no trial was started with {them}.",
-                options=list_message(option_names),
-                them="it" if one else "them",
-            )
-        )
+        them = "it" if len(option_names) == 1 else "them"
+        task_text = "First make the training script accept {options}: no trial was started with {them}."
+        tasks.append(say(task_text, options=list_message(option_names), them=them))
     return tuple(tasks)
 
 
@@ -182,21 +173,18 @@ def _option_placeholder(
     option: str, text: str, params: Mapping[str, space.HyperparameterValue], spec: StudySpec, analysed: StudySpec
 ) -> str | None:
     words = space.words_of_name(option)
+    joined_words = "_".join(words)
     same_value = [n for n in spec.parameters if _text_equals_value(text, params.get(n))]
     matching_names = [n for n in spec.parameters if space.words_of_name(n) == words]
     if not matching_names:
         matching_names = [n for n in same_value if _longer_ends_with_shorter(space.words_of_name(n), words)]
-    if not matching_names and space.is_learning_rate("_".join(words)):
+    if not matching_names and space.is_learning_rate(joined_words):
         matching_names = [n for n in same_value if space.is_learning_rate(n)]
     if len(matching_names) == 1:
         return matching_names[0]
-    if "_".join(words) in _SEED_OPTIONS:
+    if joined_words in _SEED_OPTIONS:
         return "seed"
-    if (
-        spec.max_train_steps
-        and space.is_training_length("_".join(words))
-        and _text_equals_value(text, analysed.max_train_steps)
-    ):
+    if spec.max_train_steps and space.is_training_length(joined_words) and _text_equals_value(text, analysed.max_train_steps):
         return "max_train_steps"
     return placeholders.SCHEDULE if _sets_schedule(words, text, spec, analysed) else None
 
