@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,8 @@ def dump(uri: str) -> list[str]:
         return sorted(connection.iterdump())
 
 
-def import_tables(trials: Path, curves: Path, *, tracking_uri: str, experiment: str | None = None) -> ImportSummary:
-    return import_runs(TidyTables(curves).find_runs(trials), tracking_uri=tracking_uri, experiment=experiment)
+def import_tables(trials: Path, curves: Path, **options: Any) -> ImportSummary:
+    return import_runs(TidyTables(curves).find_runs(trials), **options)
 
 
 def stored(uri: str, experiment: str) -> Points:

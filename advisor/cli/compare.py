@@ -134,7 +134,6 @@ def _parse_setting(text: str, experiment: str | None, experiments: ExperimentCac
 
 
 def _parse_gain(text: str, incumbent: ComparedTrials) -> float:
-    """Convert the value of `--complexity`, such as 0.002 or 1%, to units of the objective."""
     percent = text.strip().endswith("%")
     try:
         parsed_gain = float(text.strip().rstrip("%"))

@@ -52,18 +52,14 @@ def watch(
     print_line = ignore_progress if options.quiet else click.echo
     make = partial(make_report, experiment, options, study_file, unfinished=True)
     write = partial(write_report, experiment=experiment, options=options, study_file=study_file, log_to_mlflow=log_to_mlflow)
-    guarded_study = GuardedStudy(
-        experiment,
-        parse_tracking_uri(options.tracking_uri),
-        None if study_file is None else load_study_file(study_file),
-        objective=options.objective,
-        direction=options.direction,
-    )
+    location = parse_tracking_uri(options.tracking_uri)
+    spec = None if study_file is None else load_study_file(study_file)
+    guarded_study = GuardedStudy(experiment, location, spec, objective=options.objective, direction=options.direction)
     with notify_of_study_events(notify, guarded_study, quiet=options.quiet):
         report = wait_for_report(partial(make, show_progress=not options.quiet), print_line)
-        location = write(report)
+        mlflow_line = write(report)
         if not options.quiet:
-            print_report_summary(report, options.out, location)
+            print_report_summary(report, options.out, mlflow_line)
         serve_live_report(report, analyze=partial(make, show_progress=False), write=write, port=port, echo=print_line)
 
 

@@ -198,7 +198,6 @@ def _best_value_interval(study: Study) -> tuple[float, float] | None:
 def _curves_to_draw(
     study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: HigherRateTrials | None
 ) -> tuple[MetricCurveSet, ...]:
-    """Return the curves of the best trials, of findings' evidence, and of learning rates just above the best trial's rate."""
     best_trials = list(ranked[:SHOWN_BEST_TRIALS])
     trials_by_metric: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best_trials}}
     signals: dict[str, Signal] = {}

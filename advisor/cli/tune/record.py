@@ -150,7 +150,6 @@ def _runs_of_block(experiment: Experiment, file: BlockFile) -> list[Run]:
 
 
 def _read_block_group(experiment: Experiment, files: Sequence[BlockFile]) -> list[TrainedTrial]:
-    """Return the trials of a group of blocks. A trial without a result counts as failed."""
     runs = [(run, f.spec) for f in files for run in _runs_of_block(experiment, f)]
     try:
         study = _study_of_runs(experiment, [run.id for run, _ in runs], files[-1].spec)

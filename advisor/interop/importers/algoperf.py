@@ -30,7 +30,6 @@ _WORKLOAD_OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
     "ogbg": ("validation/mean_average_precision", "maximize"),
     "wmt": ("validation/bleu", "maximize"),
 }
-"""Objective metric and direction of each AlgoPerf workload, by the first word of the workload's name."""
 
 
 def find_runs(source: str | Path) -> RunList:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,19 +91,14 @@ class OptunaStorage:
 
         def run(trial: Any) -> SourceRun:
             digest_input = (trial.state.name, len(trial.intermediate_values), trial.values, sorted(trial.params))
-            return SourceRun(
-                f"trial {trial.number}",
-                ("optuna", name, str(trial.number), str(_ms_since_1970(trial.datetime_start))),
-                name,
-                lambda: _content_of_trial(trial, index, metric, intermediate_metric, tags),
-                files.digest_of_value(digest_input),
-                experiment_tags,
-            )
+            source = ("optuna", name, str(trial.number), str(_ms_since_1970(trial.datetime_start)))
+            read = partial(_content_of_trial, trial, index, metric, intermediate_metric, tags)
+            digest = files.digest_of_value(digest_input)
+            return SourceRun(f"trial {trial.number}", source, name, read, digest, experiment_tags)
 
         return [run(trial) for trial in trials]
 
     def _objective_to_import(self, study: Any) -> tuple[int, str]:
-        """Return (index, name) of the objective. Raise AdvisorError if the user must choose one."""
         objectives = len(study.directions)
         metrics = list(study.metric_names or ([f"values_{i}" for i in range(objectives)] if objectives > 1 else ["value"]))
         if objectives > 1 and self.objective not in (*metrics, *map(str, range(objectives))):

@@ -21,7 +21,6 @@ _RAY_TUNE_COLUMNS = frozenset(
     "time_since_restore iterations_since_restore timesteps_since_restore timesteps_total episodes_total experiment_id "
     "experiment_tag warmup_time".split()
 )
-"""Columns that Ray Tune itself adds to the user's metrics in each result."""
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "TERMINATED": "FINISHED",
     "ERROR": "FAILED",
@@ -72,14 +71,9 @@ def _source_run(folder: Path, state: _ExperimentState) -> SourceRun:
     experiment = files.folder_name(folder.absolute().parent)
     name = files.printable_text(folder.name)
     status = state.statuses.get(folder.name)
-    return SourceRun(
-        name,
-        ("ray", experiment, name),
-        experiment,
-        lambda: _run_content(folder, status, state.aim),
-        f"{files.digest_of_files(folder / file for file in (_PARAMS_FILE, _RESULTS_FILE, _PROGRESS_FILE, _ERROR_FILE))}-{status}",
-        state.aim,
-    )
+    digest = files.digest_of_files(folder / file for file in (_PARAMS_FILE, _RESULTS_FILE, _PROGRESS_FILE, _ERROR_FILE))
+    source, aim = ("ray", experiment, name), state.aim
+    return SourceRun(name, source, experiment, lambda: _run_content(folder, status, aim), f"{digest}-{status}", aim)
 
 
 def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, str]) -> RunContent:

@@ -122,7 +122,6 @@ def _check_size(path: Path, metadata: Any) -> None:
 
 
 def _csv_header(path: Path) -> tuple[list[str], str]:
-    """Return (column names, delimiter) of a CSV file."""
     with files.convert_read_errors(path), path.open("rb") as file:
         line = file.readline(1 << 20).decode("utf-8-sig", "replace").rstrip("\r\n")
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)

@@ -96,13 +96,10 @@ class TableImporter:
             params = {} if params_file is None else unwrap_wandb_config(files.read_mapping(params_file))
             return _run_content(rows, {**params, **rows.all_params}, layout, files.printable_text(path))
 
-        return SourceRun(
-            name,
-            (self.kind, name, files.digest_of_value(table_files.first_row(path))),
-            files.folder_name(path.absolute().parent if is_only_file else root),
-            read,
-            files.digest_of_files([path, *([params_file] if params_file else [])]),
-        )
+        source = (self.kind, name, files.digest_of_value(table_files.first_row(path)))
+        experiment = files.folder_name(path.absolute().parent if is_only_file else root)
+        digest = files.digest_of_files([path, *([params_file] if params_file else [])])
+        return SourceRun(name, source, experiment, read, digest)
 
     def _runs_in_file(
         self, path: Path, root: Path, layout: TableLayout, last_read: dict[Path, RowsByRun], notes: list[str]

@@ -56,7 +56,6 @@ class _RunPart:
 
 
 def _find_run_of_folder(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _RunPart]:
-    """Return (main folder of the run, the run's part in `folder`) for a folder with event files."""
     parent, paths = folder.parent, folders[folder]
     if folder == root:
         return folder, _RunPart(paths)
@@ -75,13 +74,9 @@ def _find_run_of_folder(folder: Path, root: Path, folders: Mapping[Path, Sequenc
 def _source_run(folder: Path, parts: Sequence[_RunPart], root: Path) -> SourceRun:
     name = files.run_name(folder, root)
     paths = [path for part in parts for path in part.event_files]
-    return SourceRun(
-        name,
-        ("tensorboard", name, min(files.printable_text(path.name) for path in paths)),
-        files.folder_name(root),
-        lambda: _run_content(folder, parts),
-        files.digest_of_files([*paths, folder / _PARAMS_FILE]),
-    )
+    source = ("tensorboard", name, min(files.printable_text(path.name) for path in paths))
+    digest = files.digest_of_files([*paths, folder / _PARAMS_FILE])
+    return SourceRun(name, source, files.folder_name(root), lambda: _run_content(folder, parts), digest)
 
 
 @dataclass

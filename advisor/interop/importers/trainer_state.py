@@ -54,18 +54,14 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
         checkpoint_match = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
         return (0, int(checkpoint_match[1][:18])) if checkpoint_match else (1, 0)
 
-    latest_state_file = max(states, key=age)
+    latest = max(states, key=age)
     possible_params_files = [folder / name for name in _PARAMS_FILES]
     history: list[dict[str, Any]] = []
     with suppress(AdvisorError):  # `read` will report this error
-        history = _read_state(latest_state_file)[1]
-    return SourceRun(
-        name,
-        ("trainer-state", name, files.digest_of_value(history[0]) if history else ""),
-        files.folder_name(root),
-        lambda: _run_content(latest_state_file, possible_params_files),
-        files.digest_of_files([*states, *possible_params_files]),
-    )
+        history = _read_state(latest)[1]
+    source = ("trainer-state", name, files.digest_of_value(history[0]) if history else "")
+    digest = files.digest_of_files([*states, *possible_params_files])
+    return SourceRun(name, source, files.folder_name(root), lambda: _run_content(latest, possible_params_files), digest)
 
 
 def _read_state(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -275,7 +275,6 @@ def _draw_curve_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Draw
 
 
 def _position_of_mark(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tuple[tuple[float, float], int] | None:
-    """Return the mark's pixel position and the colour of its curve, or None if the mark lies on no drawn curve."""
     for d in drawn:
         indices = [i for i in range(len(d.values)) if frame.y.can_represent(d.values[i])] if d.curve.trial == mark.trial else []
         if indices:

@@ -91,7 +91,6 @@ def _best_setting_clause(report: ReportData) -> MessagePart:
 
 
 def _best_step_sentences(best: Best) -> Message:
-    """Return a sentence if the best value came early in the training, and one if no checkpoint is as good as the best value."""
     early_sentence = checkpoint_sentence = Message(())
     if best.step is not None and best.last_step and best.step < MAX_EARLY_STEP_SHARE * best.last_step:
         sentence_text = " The best value was reached at step {step} of {last}."
@@ -136,26 +135,16 @@ def uncertainty(report: ReportData) -> Message:
         return _uncertainty_sentence(report)
     low, high = report.rerun_interval
     best_value = math.nan if report.best is None else report.best.value
-    metric = Name(report.spec.objective.metric)
     # An interval's end at the best possible value says nothing, so state only the other end.
     if (report.minimize and low == 0) or (not report.minimize and high in (1, 100)):
-        bound_sentence = say(
-            "If the study ran again in the same space with other random settings and seeds, its best {metric} would be {limit} or "
-            "{better} with a probability of 90 %.",
-            metric=metric,
-            limit=Objective(high if report.minimize else low),
-            better="lower" if report.minimize else "higher",
-        )
-        return join_items((_uncertainty_sentence(report), bound_sentence), " ")
-    is_outside = best_value < low if report.minimize else best_value > high
-    repeat_sentence = say(
-        "If the study ran again in the same space with other random settings and seeds, its best {metric} would {be} {low} and "
-        "{high} (80 % interval).",
-        metric=metric,
-        be="probably be worse: between" if is_outside else "lie between",
-        low=Objective(low),
-        high=Objective(high),
-    )
+        limit, better = (high, "lower") if report.minimize else (low, "higher")
+        result = say("be {limit} or {better} with a probability of 90 %", limit=Objective(limit), better=better)
+    else:
+        is_outside = best_value < low if report.minimize else best_value > high
+        be = "probably be worse: between" if is_outside else "lie between"
+        result = say("{be} {low} and {high} (80 % interval)", be=be, low=Objective(low), high=Objective(high))
+    text = "If the study ran again in the same space with other random settings and seeds, its best {metric} would {result}."
+    repeat_sentence = say(text, metric=Name(report.spec.objective.metric), result=result)
     return join_items((_uncertainty_sentence(report), repeat_sentence), " ")
 
 

@@ -21,7 +21,6 @@ from advisor.system import shell
 _OPTION_PATTERN = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
 """Pattern of an argument that names an option (`--lr`) or assigns a value to an option (`--lr=0.1`, `optimizer.lr=0.1`)."""
 _NUMBER_PATTERN = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
-"""Pattern of a positional number, which stands for the only searched hyperparameter with this value."""
 _PYTHON_COMMAND_PATTERN = re.compile(
     r"(?:[^\n]*/)?python[\d.]*\n(?:-[uOBEsI]+\n)*(?:[^-\n][^\n]*\.py|-m\n(?!ipykernel)[A-Za-z][\w.]*)(?:\n|\Z)"
 )

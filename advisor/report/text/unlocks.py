@@ -39,7 +39,6 @@ _MISSING_DATA_ACTIONS: Mapping[MissingDataKind, str] = {
     "full_length": "Train good trials for all of max_train_steps",
 }
 _MIN_REPEATS = 3
-"""Number of seeds for repeats of a setting if no check states a number."""
 
 
 @dataclass(frozen=True)
