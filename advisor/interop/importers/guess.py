@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from itertools import islice
 from pathlib import Path
 
 from advisor.interop.importers import files, results_tsv, table_files
 from advisor.model.errors import AdvisorError
-
-_MAX_EXAMINED_FILES = 200_000
 
 
 def detect_import_kinds(source: str) -> list[str]:
@@ -19,7 +16,7 @@ def detect_import_kinds(source: str) -> list[str]:
     path = files.require_existing_path(source, "the files to import")
     shown_path = files.printable_text(source)
     if path.is_dir():
-        file_names = set(islice((name for _, _, below in os.walk(path) for name in below), _MAX_EXAMINED_FILES))
+        file_names = {name for _, _, below in os.walk(path) for name in below}
         kinds = _kinds_by_file_names(file_names) or _kinds_by_suffixes(file_names)
     else:
         file_names = {path.name}

@@ -51,7 +51,9 @@ def parallel_coordinates_figure(report: ReportData) -> Figure | None:
     line_groups = (("pc bad", failed, 4), ("pc", ranked[top:][::-1], 2), ("pc top", ranked[:top][::-1], 8))
     drawn_count = 0
     for cls, rows, part in line_groups:
-        chosen_rows = _evenly_spaced_trials(rows, len(rows) if total <= MAX_TRIAL_LINES else MAX_TRIAL_LINES // part)
+        limit = len(rows) if total <= MAX_TRIAL_LINES else MAX_TRIAL_LINES // part
+        indices = np.linspace(0, len(rows) - 1, limit).round() if len(rows) > limit else range(len(rows))
+        chosen_rows = [rows[int(i)] for i in indices]
         drawn_count += len(chosen_rows)
         lines = {i: _trial_line_path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen_rows}
         first_element = len(frame.svg_elements)
@@ -80,12 +82,6 @@ def _parameters_to_draw(report: ReportData) -> list[str]:
     importance = {s.parameters[0]: s.share for s in report.figures.importances.of_parameters}
     top = sorted(searched, key=lambda n: -importance.get(n, 0.0))[:MAX_PARAMETER_AXES]
     return [n for n in searched if n in top]
-
-
-def _evenly_spaced_trials(rows: Sequence[_IndexedTrial], limit: int) -> Sequence[_IndexedTrial]:
-    if len(rows) <= limit:
-        return rows
-    return [rows[int(i)] for i in np.linspace(0, len(rows) - 1, limit).round()]
 
 
 def _draw_vertical_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:

@@ -20,7 +20,7 @@ from advisor.report.figures.histogram import histogram_figure
 from advisor.report.figures.svg import Frame
 from advisor.report.model import NextStudy, ReportData
 from advisor.report.plot_data import compact_curves
-from advisor.report.plot_data.model import EncodedCurves, TrialRow
+from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import AxisLimits
 from advisor.report.text.study_diff import StudyDiffRow, completed_spec, diff_of_changes, diff_studies
 
@@ -222,17 +222,15 @@ def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
     if omitted := sum(c is None for c in curves[0].curves):
         notes.append(f"The page contains the curves of the best {len(row_by_id) - omitted:,} of {len(row_by_id):,} trials.")
     legend = [Key("k-selected", "this trial"), *(Key(f"k-crv s{i}", shorten(n, 28), n) for i, n in enumerate(best_names))]
-    return {"figures": [_empty_curve_axes(c) for c in curves], "legend": legend, "notes": notes}
-
-
-def _empty_curve_axes(curves: EncodedCurves) -> Figure:
-    """Draw empty axes. The page's script draws the curves from the page's data block on these axes."""
-    frame = Frame(height_px=220.0)
-    frame.fit_y_axis(AxisLimits(curves.low, curves.high, curves.log))
-    frame.fit_x_axis(AxisLimits(float(curves.first_step), float(curves.last_step), curves.log_steps))
-    frame.add_y_axis(curves.metric)
-    frame.add_x_axis("step")
-    return Figure(svg=frame.render_svg(f"{clean(curves.metric)} of one trial and of the best trials"), caption="")
+    figures = []
+    for c in curves:  # empty axes, on which the page's script draws the curves from the page's data block
+        frame = Frame(height_px=220.0)
+        frame.fit_y_axis(AxisLimits(c.low, c.high, c.log))
+        frame.fit_x_axis(AxisLimits(float(c.first_step), float(c.last_step), c.log_steps))
+        frame.add_y_axis(c.metric)
+        frame.add_x_axis("step")
+        figures.append(Figure(svg=frame.render_svg(f"{clean(c.metric)} of one trial and of the best trials"), caption=""))
+    return {"figures": figures, "legend": legend, "notes": notes}
 
 
 def page_data_block(report: ReportData) -> dict[str, Any]:
