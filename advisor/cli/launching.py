@@ -227,8 +227,7 @@ def _launch_progress_bar(plan: LaunchPlan, seed: int, warnings: Sequence[str], *
             while pending_warnings:  # only now, so that an error before the first trial prints no warnings
                 print_warnings(pending_warnings.pop())
             bar.update(task_id, completed=len(summary.outcomes), description=launch_progress_text(plan, summary, seed))
-            new_lines = ended_run_lines.new_lines(summary)
-            for line in (news, *(() if console.is_terminal else new_lines)):
+            for line in (news, *(() if console.is_terminal else ended_run_lines.new_lines(summary))):
                 if line and enabled:
                     console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -49,8 +49,7 @@ def save_report_files(texts: Mapping[str, str], out: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         old_lines = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
         # Write the manifest first, so that the next analysis knows the files in `next/` even if this process is killed.
-        files_to_write = {manifest: _unique_lines([*old_lines, *own])}
-        write_files(files_to_write | {out / path: text for path, text in texts.items()})
+        write_files({manifest: _unique_lines([*old_lines, *own])} | {out / path: text for path, text in texts.items()})
         for digest, _, name in (line.partition(" ") for line in old_lines):
             # A manifest entry with a path could name a file outside the folder.
             is_old_study = name == Path(name).name and name.endswith(".yaml") and name not in studies

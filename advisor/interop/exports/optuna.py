@@ -123,8 +123,7 @@ def _names_after_their_parents(spec: StudySpec) -> list[str]:
 def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
     conditions = [f"params.get({parent!r}) == {wanted!r}" for parent, wanted in (parameter.when or {}).items()]
     if parameter.formula is not None:
-        input_names = sorted(formula.parse_formula(parameter.formula).names)
-        conditions += [f"{other!r} in params" for other in input_names]
+        conditions += [f"{other!r} in params" for other in sorted(formula.parse_formula(parameter.formula).names)]
     indent = "    "
     if conditions:
         yield f"    if {' and '.join(conditions)}:"

@@ -108,8 +108,7 @@ def render_algoperf(export: StudyExport) -> str:
             raise AdvisorError(f"AlgoPerf cannot use the name {name!r} as an attribute; use letters, digits and _")
     if export.trials_to_run is None:
         require_plain_space(export.spec, "an AlgoPerf search space")
-        domains = {name: _algoperf_domain(name, p) for name, p in export.spec.parameters.items()}
-        return json.dumps(domains, indent=2) + "\n"
+        return json.dumps({name: _algoperf_domain(name, p) for name, p in export.spec.parameters.items()}, indent=2) + "\n"
     if any(set(trial) != set(export.trials_to_run[0]) for trial in export.trials_to_run):
         raise AdvisorError(
             "AlgoPerf's trials must all have the same hyperparameters; fix the hyperparameters that only some trials have"

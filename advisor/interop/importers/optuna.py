@@ -93,8 +93,7 @@ class OptunaStorage:
             digest_input = (trial.state.name, len(trial.intermediate_values), trial.values, sorted(trial.params))
             source = ("optuna", name, str(trial.number), str(_ms_since_1970(trial.datetime_start)))
             read = partial(_content_of_trial, trial, index, metric, intermediate_metric, tags)
-            digest = files.digest_of_value(digest_input)
-            return SourceRun(f"trial {trial.number}", source, name, read, digest, experiment_tags)
+            return SourceRun(f"trial {trial.number}", source, name, read, files.digest_of_value(digest_input), experiment_tags)
 
         return [run(trial) for trial in trials]
 
@@ -126,8 +125,7 @@ def _open_storage(location: str) -> Any:
 
 def _open_journal(path: Path) -> Any:
     journal = files.load_library("optuna.storages.journal", "Optuna")
-    first_record = next(files.read_objects(path), {})
-    if "op_code" not in first_record:
+    if "op_code" not in next(files.read_objects(path), {}):
         raise AdvisorError(f"{files.printable_text(path)} is neither an SQLite database nor a journal file of Optuna")
     optuna_storages = files.load_library("optuna.storages", "Optuna")
     try:

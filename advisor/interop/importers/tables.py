@@ -228,8 +228,7 @@ class _TypedTable:
                 cells = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows)
                 columns[name] = self._convert_column(cells, name, kind, first_row)
                 if name in required_columns and columns[name].null_count:
-                    row = pc.index(pc.is_null(columns[name]), True).as_py()
-                    raise self.error(name, first_row + row, "the cell is empty")
+                    raise self.error(name, first_row + pc.index(pc.is_null(columns[name]), True).as_py(), "the cell is empty")
             yield first_row, columns
             first_row += batch.num_rows
 

@@ -197,8 +197,7 @@ class SqlWriter(RunWriter):
     def __init__(self, location: StoreLocation) -> None:
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-        artifacts = _check_database_writable(location)
-        super().__init__(SqlAlchemyStore(location.uri, artifacts))  # type: ignore[no-untyped-call]
+        super().__init__(SqlAlchemyStore(location.uri, _check_database_writable(location)))  # type: ignore[no-untyped-call]
 
     def _create_experiment(self, name: str, tags: Mapping[str, str]) -> str:
         from mlflow.entities import ExperimentTag

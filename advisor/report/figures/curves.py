@@ -210,8 +210,7 @@ def _split_curve_at_gaps(steps: Sequence[int], values: Sequence[float | None], x
 
 def _pixel_column_extremes(piece: Sequence[_Pixel]) -> list[_Pixel]:
     peak_indices = {0, len(piece) - 1}
-    columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _ROUGH_CURVE_COLUMN_PX)
-    for _, column in columns:
+    for _, column in groupby(range(len(piece)), key=lambda i: piece[i][0] // _ROUGH_CURVE_COLUMN_PX):
         column_points = list(column)
         peak_indices |= {min(column_points, key=lambda i: piece[i][1]), max(column_points, key=lambda i: piece[i][1])}
     return [piece[i] for i in sorted(peak_indices)]

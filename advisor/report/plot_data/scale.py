@@ -61,8 +61,7 @@ def _log_ticks(low: float, high: float, count: int) -> list[float]:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     decades = last - first + 1
     if decades >= 3:
-        decades_per_tick = math.ceil(decades / count)
-        return [10.0**e for e in range(first, last + 1, decades_per_tick)]
+        return [10.0**e for e in range(first, last + 1, math.ceil(decades / count))]
     for steps in ((1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
         tick_values = [m * 10.0**e for e in range(first - 1, last + 1) for m in steps]
         values_in_range = [v for v in tick_values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]

@@ -144,8 +144,7 @@ def uncertainty(report: ReportData) -> Message:
         be = "probably be worse: between" if is_outside else "lie between"
         result = say("{be} {low} and {high} (80 % interval)", be=be, low=Objective(low), high=Objective(high))
     text = "If the study ran again in the same space with other random settings and seeds, its best {metric} would {result}."
-    repeat_sentence = say(text, metric=Name(report.spec.objective.metric), result=result)
-    return join_items((_uncertainty_sentence(report), repeat_sentence), " ")
+    return join_items((_uncertainty_sentence(report), say(text, metric=Name(report.spec.objective.metric), result=result)), " ")
 
 
 def _uncertainty_sentence(report: ReportData) -> Message:

@@ -288,8 +288,7 @@ def _study_purpose(report: ReportData, spec: StudySpec) -> str:
     if spec.sampler.kind == "adaptive":
         return "The best settings lie inside all ranges, so this study searches more closely around these settings."
     if MORE_SETTINGS_GOAL.match(spec.goal):
-        result_count = report.counts.feasible
-        trials = capitalise(spelled(result_count, "trial is", "trials are"))
+        trials = capitalise(spelled(report.counts.feasible, "trial is", "trials are"))
         return f"{trials} too few to show which values are best. {_checks_summary(report)}"
     if spec.settings and spec.probe is None and (spec.max_train_steps or 0) > (report.spec.max_train_steps or math.inf):
         return "Short runs found these settings; only long runs show which setting is the best."

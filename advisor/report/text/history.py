@@ -53,8 +53,7 @@ def study_predictions(spec: StudySpec) -> tuple[str, ...]:
 
 def _true_predictions_text(outcomes: Sequence[Outcome]) -> str:
     """Return the number of predictions that came true: `2 of 3 came true (not: RULE), 1 undecided (RULE)`."""
-    rules_by_judgement = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}
-    true, false, unknown = rules_by_judgement.values()
+    true, false, unknown = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}.values()
     count_texts = []
     if true or false:
         wrong_text = f" (not: {listed(false)})" if false else ""
