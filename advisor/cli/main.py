@@ -84,7 +84,6 @@ _UNUSABLE_PATH_ERRNOS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EP
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Print an error that the user can fix as one line, and exit with status 2."""
     register_argument_secrets(sys.argv[1:] if arguments is None else arguments)
     # Prevent two causes of crashes: closed standard streams, and names that the terminal cannot encode.
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end

@@ -62,11 +62,8 @@ def live_trial_rows(report: ReportData) -> tuple[LiveTrialRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LivePageState:
-    """The server's answer to the page, which polls the server every few seconds."""
-
     version: int = 0
     at: str = ""
-    """Local time at which the current report was made."""
     changes: tuple[str, ...] = ()
     running: tuple[LiveTrialRow, ...] = ()
     summary: str = ""

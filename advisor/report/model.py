@@ -40,7 +40,6 @@ class TrialCounts(FrozenModel):
     total: int
     feasible: int
     earlier: int = 0
-    """Number of trials from earlier rounds whose settings lie in this study's search space."""
     complete: int = 0
     early_stopped: int = 0
     pruned: int = 0
@@ -65,7 +64,6 @@ class RuleInfo(FrozenModel):
     id: str
     summary: str
     why: str
-    """The section "Why it matters" of the rule's documentation page."""
     playbook: str
     goal: Goal
     thresholds: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
@@ -95,10 +93,8 @@ class Best(FrozenModel):
     next_mean: SettingMean | None = None
     """Best mean among all other settings, or None without another setting or without repeats of the best trial's setting."""
     kept_step: int | None = None
-    """Step of the best trial's chosen checkpoint or, without a choice, of its best checkpoint. None if the trial logged no
-    checkpoint, or if the checkpoint is worse than the best value only by noise."""
+    """Step of the chosen or else best checkpoint; None without one, or if it is worse than the best value only by noise."""
     kept_value: float | None = None
-    """Value of the objective at step `kept_step`."""
 
 
 class RepeatSpread(FrozenModel):
@@ -127,7 +123,6 @@ class NextStudy(FrozenModel):
     trial_number_reason: str = ""
     """Reason for the study's number of trials, as a clause; empty if the study's goal states the number."""
     training_command: str = "python train.py"
-    """Command that trains one trial, with placeholders for the values that the study sets."""
     new_options: tuple[str, ...] = ()
     """Options in `training_command` with which no trial of the analysed study was started."""
     has_recorded_command: bool = True
@@ -143,11 +138,9 @@ class RunningTrial(FrozenModel):
     step: int
     """Last step at which the trial was evaluated; 0 if it was not evaluated yet."""
     length: float | None
-    """Planned length of the trial in steps, or None if unknown."""
     message: MessageField
     stop: bool
     notes: tuple[MessageField, ...] = ()
-    """Findings about this trial alone, for example that it waits for data."""
 
     @property
     def done(self) -> float | None:
@@ -194,13 +187,11 @@ class ReportData(FrozenModel):
     counts: TrialCounts
     best: Best | None
     spread: RepeatSpread | None
-    """Variation of the objective between repeats of the same setting, or None if no setting was repeated."""
     rerun_interval: tuple[float, float] | None = None
     """80 % interval of the best result that the study would have with other random settings and seeds, or None if unknown."""
     inferred: dict[str, str]
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
-    """Decisions that the advisor made when it read the experiment's runs as a study."""
     verdicts: tuple[Verdict, ...]
     unlocks: tuple[Unlock, ...] = ()
     """Data to log or settings to change so that more checks can run. The entry that allows the most checks comes first."""
@@ -208,7 +199,6 @@ class ReportData(FrozenModel):
     next_studies: tuple[NextStudy, ...]
     deferred: tuple[Deferred, ...]
     stop: MessageField | None = None
-    """Reason why there is no next study although findings ask for one; otherwise None."""
     figures: FigureData
     provenance: Provenance
     history: History | None = None
@@ -221,7 +211,6 @@ class ReportData(FrozenModel):
     """The running trials with the guard's verdicts, most urgent first."""
     stopped: StoppedTrials = StoppedTrials()
     hindsight: Hindsight | None = None
-    """Effects that early stopping would have had in this study, or None if no trial has a curve."""
 
     folder: str = "advisor-report"
 

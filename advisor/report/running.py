@@ -66,7 +66,6 @@ def stopped_trials(study: Study) -> StoppedTrials:
 
 
 def doomed_trials_sentence(report: ReportData) -> Message | None:
-    """Return a sentence with the names of running trials that need not continue, or None if there are no such trials."""
     doomed_names = [Name(t.name) for t in report.running if t.stop]
     if not doomed_names:
         return None

@@ -95,7 +95,6 @@ def convert_read_errors(path: Path) -> AbstractContextManager[None]:
 
 
 def read_json(path: Path) -> Any:
-    """Parse a JSON file, which may contain NaN and Infinity. Raise AdvisorError if the content is not JSON."""
     return parse_json(read_bytes(path, MAX_JSON_BYTES), printable_text(path))
 
 

@@ -72,7 +72,6 @@ class MlflowNames:
         return self._safe[name]
 
     def rename_in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags with the objective's name in the form that MLflow accepts."""
         objective = tags.get(contract.TAG_OBJECTIVE)
         return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.mlflow_name(objective)}
 

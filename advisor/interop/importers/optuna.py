@@ -42,7 +42,6 @@ class OptunaStorage:
     """Name or index of the objective to import; required if the study has several objectives."""
 
     def find_runs(self, source: str | Path) -> RunList:
-        """List the trials in a storage: the URL of a database, or the path of an SQLite or journal file."""
         location = str(source)
         shown_location = redact(location) if "://" in location else files.printable_text(location)
         optuna = files.load_library("optuna", "Optuna")

@@ -27,8 +27,6 @@ AxisTicks = Sequence[tuple[float, str]]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An entry of a figure's legend: the style-sheet class of its mark, and its label."""
-
     css_class: str
     label: str
     full_label: str | None = None

@@ -56,7 +56,6 @@ def render_html(report: ReportData) -> str:
 
 
 def render_survey_page(outcomes: Sequence[AnalysisOutcome]) -> str:
-    """Return a page without scripts that lists the experiments, with links to their reports."""
     environment = _template_environment()
     css = _read_template_file(environment, "report.css")
     return environment.get_template("index.html.j2").render(

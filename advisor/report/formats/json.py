@@ -54,7 +54,6 @@ class FindingsFile(BaseModel):
 
 
 def render_json(report: ReportData) -> str:
-    """Return findings.json for the report. The JSON is strict: NaN and infinite numbers become null."""
     shared_fields = {name: getattr(report, name) for name in FindingsFile.model_fields if name in ReportData.model_fields}
     next_entries = tuple(NextEntry(file=n.file, goal=n.spec.goal) for n in report.next_studies)
     spec = report.spec

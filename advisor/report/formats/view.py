@@ -46,7 +46,6 @@ class FindingCard:
     merged_changes: tuple[Message, ...]
     """See `merged_change_sentences`."""
     action: Message
-    """The finding's action, stated with the values of the next study."""
     deferral: str | None
     parent_id: str | None
     """`card_id` of the finding that explains this finding, or None. The page places this card below that finding's card."""
@@ -210,7 +209,6 @@ def trials_in_table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
 
 
 def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
-    """Return the axes, legend and notes for the curves of the trial that the reader selects, or None if no trial logged a curve."""
     curves = report.figures.compact_curves
     if not curves:
         return None

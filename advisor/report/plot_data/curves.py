@@ -58,7 +58,6 @@ def signals_to_show(study: Study) -> tuple[Signal, ...]:
 
 
 def make_curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Trial]) -> MetricCurveSet | None:
-    """Return the metric's curves of these trials for a plot, or None if none of the trials logged the metric."""
     logged_curves = [(t, *curve_with_extremes(study, t, metric)) for t in trials]
     logged_curves = [(t, steps, values) for t, steps, values in logged_curves if len(steps)]
     if not logged_curves:
@@ -90,7 +89,6 @@ def curve_with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArr
 
 
 def gradient_norm_histogram(study: Study, trials: list[Trial]) -> GradientNormHistogram | None:
-    """Return the histogram of the trials' gradient norms, or None if the trials logged fewer than two usable gradient norms."""
     logged_norms = [c.values for t in trials if len(c := study.curve(t, "grad_norm"))]
     if not logged_norms:
         return None

@@ -22,10 +22,8 @@ class TrialRow(FrozenModel):
     best: float | None = None
     """The trial's best value of the objective, with the objective's original sign, or None if no value was finite."""
     place: int | None = None
-    """Rank among the trials with a comparable result, 0 for the best, or None if the trial has no comparable result. Trials with
-    equal best values have the same rank only if their late evaluations are equal, too."""
+    """Rank among comparable results, 0 for the best, or None. Equal best values tie only if the late evaluations are equal."""
     best_step: int | None = None
-    """Last step at which the trial had its best value."""
     last_step: int | None = None
     evaluations: int = 0
     round: int | None = None
@@ -42,7 +40,6 @@ class TrialCurve(FrozenModel):
     trial: str
     steps: tuple[int, ...]
     values: tuple[float | None, ...]
-    """Values of the metric, with None in place of non-finite values."""
 
 
 class MetricCurveSet(FrozenModel):
@@ -79,7 +76,6 @@ class GradientNormHistogram(FrozenModel):
     clipping_threshold: float | None = None
     """Gradient norm above which the best trials clip the gradient, or None if it is unknown or differs between the trials."""
     clipped_share: float | None = None
-    """Share of the best trials' updates in which the gradient was clipped, or None if unknown."""
 
 
 class BestOfNTrials(FrozenModel):
@@ -97,14 +93,11 @@ class BestOfNTrials(FrozenModel):
 
 
 class IsolationSlice(FrozenModel):
-    """The trials with values in one part of a numeric range, or with one choice of a categorical hyperparameter."""
-
     label: str
     low: float | None = None
     high: float | None = None
     """Smallest (`low`) and largest (`high`) value of the hyperparameter in the slice, or None for a categorical hyperparameter."""
     trials: int
-    """Number of ended trials in the slice."""
     best: str | None
     """Id of the slice's best trial, or None if all trials of the slice failed."""
     value: float | None
@@ -192,7 +185,6 @@ class FigureData(FrozenModel):
     trials: tuple[TrialRow, ...]
     curves: tuple[MetricCurveSet, ...] = ()
     best_trials: tuple[str, ...] = ()
-    """Ids of the trials whose training curves are shown, the best trial first."""
     gradient_norms: GradientNormHistogram | None = None
     isolations: tuple[IsolationPlot, ...] = ()
     best_of_n: BestOfNTrials | None = None

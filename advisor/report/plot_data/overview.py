@@ -58,7 +58,6 @@ def best_of_n_trials(study: Study) -> model.BestOfNTrials | None:
 
 
 def throughput_by_batch_size(study: Study) -> tuple[model.BatchSizeThroughput, ...]:
-    """Return the throughput at each batch size; empty if the throughput is known for fewer than two batch sizes."""
     rows = []
     for s in throughput.throughput_by_batch_size(study):
         rate = s.mean_log_rate
@@ -70,7 +69,6 @@ def throughput_by_batch_size(study: Study) -> tuple[model.BatchSizeThroughput, .
 
 
 def training_to_target(study: Study) -> model.TrainingComparison | None:
-    """Return the amount of training that each batch size needs to reach a common target, or None if there is no such target."""
     try:
         comparison = targets.compare_batch_sizes(study, TARGET_IMPROVEMENT_SHARE)
     except MissingData:
@@ -92,7 +90,6 @@ def training_to_target(study: Study) -> model.TrainingComparison | None:
 
 
 def parameter_importances(study: Study) -> model.StudyImportances | None:
-    """Return the importance of each hyperparameter and the most significant interactions, or None if there are too few trials."""
     try:
         estimate = importance.compute_importances(study)
     except MissingData:
@@ -150,7 +147,6 @@ def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[mo
 
 
 def higher_rate_trials(study: Study) -> model.HigherRateTrials | None:
-    """Return the trials with learning rates just above the best trial's learning rate, or None if there are no such trials."""
     searched, best = searched_learning_rates(study), study.ranked()[:1]
     if searched is None or not best:
         return None

@@ -91,8 +91,6 @@ def tick_label(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AxisLimits:
-    """The ends of an axis, and whether it is linear, logarithmic or logarithmic in 1 - value."""
-
     low: float
     high: float
     log: bool
@@ -180,7 +178,6 @@ def _limits_without_impossible_values(limits: AxisLimits, values: FloatArray) ->
 
 
 def widened_axis_limits(limits: AxisLimits, values: Sequence[float]) -> AxisLimits:
-    """Return the axis limits, widened to include values that must be visible."""
     shown = [v for v in values if abs(v) < MAX_FINITE_VALUE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)]
     return replace(limits, low=min([limits.low, *shown]), high=max([limits.high, *shown]))
 

@@ -80,7 +80,6 @@ def _goal_and_reason_of_study(report: ReportData, spec: StudySpec) -> tuple[Mess
 
 
 def leading_finding(report: ReportData) -> Finding | None:
-    """Return the finding that the headline is about, or None if the headline is about no finding."""
     if report.stop is not None:
         return None
     if not report.next_studies:

@@ -126,7 +126,6 @@ def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
 
 
 def tasks_after_command(report: ReportData) -> tuple[Message, ...]:
-    """Return a sentence on what a person must do after running the next study's command; empty if the command trains the study."""
     if not report.next_studies or report.next_studies[0].training_command:
         return ()
     script = Name(_optuna_script_name(report.next_studies[0]))

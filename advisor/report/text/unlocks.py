@@ -49,7 +49,6 @@ class _CheckGroup:
 
 
 def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
-    """Return the data to log or the settings to change so that more checks can run, the entry with the most checks first."""
     # Pruned trials are ignored, because they have fewer evaluations than complete trials.
     is_counted = study.comparable if study.comparable.any() else study.ended
     evaluation_counts = [len(study.cost_curve(t)) for t in study.trials if is_counted[t.index]]
@@ -213,7 +212,6 @@ def uses_training_hook(study: Study) -> bool:
 
 
 def code_to_log(study: Study, lack: MissingDataKind, at_least: int | None = None) -> str | None:
-    """Return lines of Python that log the missing data, or None if the data cannot be logged by adding lines of code."""
     if lack == "facts" and uses_training_hook(study) and logging_framework(study) == "transformers":
         return _EVALUATE_AT_START_CODE
     aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or DEFAULT_EVALUATIONS_PER_TRIAL
