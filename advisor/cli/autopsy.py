@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import click
 
@@ -14,7 +13,7 @@ from advisor.cli.options import tracking_option
 from advisor.computed.stability.autopsy import Diagnosis, diagnose
 from advisor.model.autopsy import AutopsyRecord, HistoryRow, read_autopsy_record
 from advisor.model.words import clean
-from advisor.tracking.autopsy import read_autopsy
+from advisor.tracking.autopsy import RunAutopsy, read_autopsy
 from advisor.tracking.stores.location import parse_tracking_uri
 
 REPLAY_SETTING = "ADVISOR_AUTOPSY=replay"
@@ -40,22 +39,13 @@ def autopsy(run: str, tracking_uri: str | None, json_: bool) -> None:
 
     The exit status is 2 if there is no such run or the run has no autopsy.
     """
-    autopsy_file = read_autopsy(run, parse_tracking_uri(tracking_uri))
-    autopsy_record = read_autopsy_record(autopsy_file.text)
-    tags = autopsy_file.tags
-    run_facts = RunFacts(
-        name=autopsy_file.name,
-        run_id=autopsy_file.run_id,
-        command=tags.get(contract.TAG_COMMAND, ""),
-        seed=tags.get(contract.TAG_SEED, ""),
-        checkpoint=_last_checkpoint_phrase(tags, autopsy_record.step),
-        has_batches=autopsy_file.has_batches,
-    )
-    diagnosis = diagnose(autopsy_record)
+    run_autopsy = read_autopsy(run, parse_tracking_uri(tracking_uri))
+    record = read_autopsy_record(run_autopsy.text)
+    diagnosis = diagnose(record)
     if json_:
-        click.echo(json.dumps(diagnosis_as_json(autopsy_record, diagnosis, run_facts), ensure_ascii=True, indent=1))
+        click.echo(json.dumps(diagnosis_as_json(record, diagnosis, run_autopsy), ensure_ascii=True, indent=1))
         return
-    for line in autopsy_summary_lines(autopsy_record, diagnosis, run_facts):
+    for line in autopsy_summary_lines(record, diagnosis, run_autopsy):
         click.echo(clean(line))
 
 
@@ -68,19 +58,7 @@ def _last_checkpoint_phrase(tags: Mapping[str, str], step: int) -> str:
     return "" if last_saved is None else f"the checkpoint of step {last_saved[0]:,} ({last_saved[1]})"
 
 
-@dataclass(frozen=True)
-class RunFacts:
-    """Facts about the run that the training hook's record lacks."""
-
-    name: str
-    run_id: str
-    command: str = ""
-    seed: str = ""
-    checkpoint: str = ""
-    has_batches: bool = False
-
-
-def autopsy_summary_lines(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts) -> list[str]:
+def autopsy_summary_lines(record: AutopsyRecord, diagnosis: Diagnosis, run: RunAutopsy) -> list[str]:
     certainty = "likely, not certain" if diagnosis.certainty == "likely" else diagnosis.certainty
     return [
         f"{run.name} ({run.run_id}): {_event_text(record)}.",
@@ -95,9 +73,8 @@ def _event_text(record: AutopsyRecord) -> str:
     metric_text = {"loss": "the loss", "grad_norm": "the gradient norm"}.get(record.metric, "the loss or the gradient norm")
     value_text = record.value or "not finite"
     of = f" of {record.max_train_steps:,}" if record.max_train_steps else ""
-    delay = (
-        f", known {record.lag:,} steps later" if record.late else ", seen before the update" * (record.metric == "grad_norm")
-    )
+    early_text = ", seen before the update" if record.metric == "grad_norm" else ""
+    delay = f", known {record.lag:,} steps later" if record.late else early_text
     return f"{metric_text} became {value_text} at step {record.step:,}{of}{delay}"
 
 
@@ -127,15 +104,16 @@ def _describe_norm_trend(rows: tuple[HistoryRow, ...]) -> str:
     return f"the gradient norm grew {last_norm / median_norm:.3g}-fold within {max(rise_steps, 1)} steps"
 
 
-def replay_instructions(record: AutopsyRecord, run: RunFacts) -> str:
-    start_text = f"from {run.checkpoint}" if run.checkpoint else "from the start"
-    seed_text = f", with seed {run.seed}" if run.seed else ""
-    command_text = f"{REPLAY_SETTING} {run.command}" if run.command else f"the same command with {REPLAY_SETTING}"
+def replay_instructions(record: AutopsyRecord, run: RunAutopsy) -> str:
+    start_text = f"from {_last_checkpoint_phrase(run.tags, record.step) or 'the start'}"
+    seed, command = run.tags.get(contract.TAG_SEED), run.tags.get(contract.TAG_COMMAND)
+    seed_text = f", with seed {seed}" if seed else ""
+    command_text = f"{REPLAY_SETTING} {command}" if command else f"the same command with {REPLAY_SETTING}"
     batches_text = "; torch.load reads its batches from the artifact advisor/autopsy-batch.pt" if run.has_batches else ""
     return f"{start_text}{seed_text}, to step {record.step:,}: {command_text}{batches_text}"
 
 
-def diagnosis_as_json(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts) -> dict[str, object]:
+def diagnosis_as_json(record: AutopsyRecord, diagnosis: Diagnosis, run: RunAutopsy) -> dict[str, object]:
     last = record.history.before[-1] if record.history.before else None
     finite = {} if last is None else {k: v for k, v in last.model_dump().items() if v is not None and math.isfinite(v)}
     return {

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from advisor.cli.autopsy import RunFacts, autopsy_summary_lines
+from advisor.cli.autopsy import autopsy_summary_lines
 from advisor.computed.stability.autopsy import diagnose
 from advisor.model.autopsy import AutopsyRecord
+from advisor.tracking.autopsy import RunAutopsy
 
 
 def rows(norms: list[float], loss: float = 1.0, rate: float = 0.1) -> dict[str, Any]:
@@ -108,14 +109,17 @@ def test_a_weak_sign_names_no_cause(facts: dict[str, Any]) -> None:
     assert diagnose(record(**facts)).certainty == "open"
 
 
+RUN = RunAutopsy("", "t", "0", {}, False)
+
+
 def test_the_summary_has_five_lines_for_an_empty_record() -> None:
-    lines = autopsy_summary_lines(AutopsyRecord(), diagnose(AutopsyRecord()), RunFacts("t", "0"))
+    lines = autopsy_summary_lines(AutopsyRecord(), diagnose(AutopsyRecord()), RUN)
     assert len(lines) == 5
     assert lines[2] == "Before: no step had a finite loss; 0 of 0 parameters not finite."
 
 
 def test_growth_is_told_from_a_sudden_failure() -> None:
-    sudden = autopsy_summary_lines(record(), diagnose(record()), RunFacts("t", "0"))[2]
+    sudden = autopsy_summary_lines(record(), diagnose(record()), RUN)[2]
     assert "so the failure was sudden" in sudden
     grown = record(history=GROWTH)
-    assert "grew 1.43e+07-fold within 3 steps" in autopsy_summary_lines(grown, diagnose(grown), RunFacts("t", "0"))[2]
+    assert "grew 1.43e+07-fold within 3 steps" in autopsy_summary_lines(grown, diagnose(grown), RUN)[2]
