@@ -19,7 +19,7 @@ _MAX_READS_WITHOUT_TRIAL = 2
 
 @contextmanager
 def notifier_for_command(command: str | None, study: str, *, quiet: bool) -> Iterator[Notifier | None]:
-    """Yield a notifier that runs the command for each message, or None. An AdvisorError is the last message."""
+    """Yield a notifier that runs the command, or None without one. Its last message is the block's AdvisorError."""
     if command is None:
         yield None
         return

@@ -41,7 +41,7 @@ class RemoteJob:
 
     @contextmanager
     def unpack(self) -> Iterator[dict[str, Any]]:
-        """Yield the arguments of `advisor.analyze`. Raises AdvisorError for another version or an invisible store."""
+        """Yield the arguments of `advisor.analyze`. Raises AdvisorError for another version or an unreachable store."""
         if self.version != __version__:
             raise AdvisorError(
                 f"node {platform.node()} has tuning-advisor {__version__}, this machine {self.version}; "

@@ -143,7 +143,7 @@ def _is_huge_integer(key: Any) -> bool:
 
 
 def read_objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file, one per line, without a truncated last one. Raises AdvisorError."""
+    """Yield the JSON object of each line, except a truncated last one. Raises AdvisorError for other lines."""
     with convert_read_errors(path), path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
             where, is_whole = f"{printable_text(path)}, line {number}", line.endswith(b"\n")

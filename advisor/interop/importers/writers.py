@@ -13,11 +13,9 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor import contract
 from advisor.interop.importers.mlflow_runs import SOURCE_DIGEST_TAG, SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX, NewRun, source_text
-from advisor.interop.importers.runs import MetricPoints
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points.collect import STORED_INFINITY
 from advisor.tracking.stores import client, sqlite
@@ -306,7 +304,9 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
     inserted_count = 0
     latest_rows = []
     for metric, points in run.points.items():
-        columns = _encode_points(points.distinct())
+        p = points.distinct()
+        nan = np.isnan(p.values)
+        columns = (p.steps, p.times_ms, np.where(nan, 0.0, np.clip(p.values, -STORED_INFINITY, STORED_INFINITY)), nan)
         stored_points: set[Point] = set()
         if run.stored_run_id is not None:
             stored_rows = connection.execute(query.where(table.c.run_uuid == run_id, table.c.key == metric))
@@ -320,12 +320,6 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
         latest_rows.append(_metric_row(run_id, metric, max([tuple(column[last].item() for column in columns), *stored_points])))
     _insert(connection, SqlLatestMetric, latest_rows)
     return inserted_count
-
-
-def _encode_points(points: MetricPoints) -> tuple[NDArray[Any], ...]:
-    """Return the columns of the SQL table, shape (points,) each: step, timestamp, value, and whether the value is NaN."""
-    nan = np.isnan(points.values)
-    return points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -STORED_INFINITY, STORED_INFINITY)), nan
 
 
 def _metric_row(run_id: str, metric: str, point: Any) -> dict[str, Any]:
