@@ -96,9 +96,8 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         sys.exit(2)
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = "" if context is None else f" (see {context.command_path} --help)"
-        _exit_with_error(f"{error.format_message().rstrip('.')}{hint}" if hint else error.format_message())
+        message, context = error.format_message(), getattr(error, "ctx", None)
+        _exit_with_error(message if context is None else f"{message.rstrip('.')} (see {context.command_path} --help)")
     except AdvisorError as error:
         _exit_with_error(str(error), error.exit_status)
     except (KeyboardInterrupt, click.Abort) as error:

@@ -99,7 +99,13 @@ class AnalysisOptions:
 
 def add_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command, in this order."""
-    return lambda command: functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def options_as_dataclass(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
