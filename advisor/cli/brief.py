@@ -18,9 +18,9 @@ MAX_ANSWER_CHARS = 4500
 """Maximum characters of a short answer: 1,500 tokens of about three characters each."""
 _ANSWER_SIZE_LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
 """Pairs (maximum items per list, maximum characters per text). An answer is shortened by the first pair with which it fits."""
-_EMPTY_VALUES = (None, [], {}, "")
 
 Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
+_EMPTY_VALUES: tuple[Json, ...] = (None, [], {}, "")
 
 brief_option = click.option(
     "--brief", is_flag=True, help="Print a short answer as JSON: at most 1,500 tokens, the action first."

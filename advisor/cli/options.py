@@ -111,7 +111,7 @@ def add_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def options_as_dataclass(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command, which receives them as the argument `name` of the dataclass `target`."""
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(command: Callable[..., Any]) -> Any:
         @functools.wraps(command)
         def wrapper(**arguments: Any) -> Any:
             field_values = {field.name: arguments.pop(field.name) for field in dataclasses.fields(target)}

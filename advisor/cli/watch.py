@@ -152,10 +152,10 @@ def describe_report_changes(before: ReportData, after: ReportData) -> tuple[str,
 
 def _report_changes(before: ReportData, after: ReportData) -> Iterator[str]:
     known, best = before.figures.by_id, after.best
-    new = [t for t in after.figures.trials if t.id not in known]
+    new_trials = [t for t in after.figures.trials if t.id not in known]
     ended_trials = [t for t in after.figures.trials if t.id in known and known[t.id].status == "running" != t.status]
-    if new:
-        yield f"{count(len(new), 'new trial')} ({after.counts.total:,} in total, {after.counts.running:,} running)."
+    if new_trials:
+        yield f"{count(len(new_trials), 'new trial')} ({after.counts.total:,} in total, {after.counts.running:,} running)."
     if ended_trials:
         yield f"{count(len(ended_trials), 'trial')} ended: {listed(f'{clean(t.name)} ({t.status})' for t in ended_trials)}."
     if best is not None and (before.best is None or before.best.value != best.value):

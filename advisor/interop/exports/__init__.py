@@ -17,13 +17,13 @@ EXPORT_FORMATS = ("optuna", "ray", "wandb", "hydra", "algoperf")
 def export(kind: str, spec: StudySpec, *, points: TrialParams | None = None, past: Sequence[PastTrial] = ()) -> str:
     """Return a study in the format of a tool. points: trials to export instead of a search space. past: ended trials, only for
     "optuna". Raises AdvisorError if the tool cannot express the study."""
-    if kind not in EXPORT_FORMATS:
-        raise AdvisorError(f"there is no export {kind!r}; choose one of {', '.join(EXPORT_FORMATS)}")
     if past and kind != "optuna":
         raise AdvisorError(f"the format of {kind} cannot contain results of past trials; only optuna can")
     if points is not None and not points:
         raise AdvisorError("there is no trial to export; request at least one with -n")
     from advisor.interop.exports import optuna, search_spaces  # slow: they import `advisor.model`
 
-    render = optuna.render_optuna if kind == "optuna" else getattr(search_spaces, f"render_{kind}")
-    return render(search_spaces.StudyExport(spec, points, past))
+    if kind == "optuna":
+        return optuna.render_optuna(spec, points or (), past)
+    text: str = getattr(search_spaces, f"render_{kind}")(spec, points)
+    return text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advisor.interop.exports import search_spaces
-from advisor.interop.exports.search_spaces import StudyExport
+from advisor.interop.exports.search_spaces import PastTrial, TrialParams
 from advisor.model import formula
 from advisor.model.spec import Bounds, Parameter, StudySpec
 
@@ -66,17 +66,16 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def render_optuna(export: StudyExport) -> str:
-    return "\n".join(_script_lines(export)) + "\n"
+def render_optuna(spec: StudySpec, points: TrialParams, past: Sequence[PastTrial]) -> str:
+    return "\n".join(_script_lines(spec, points, past)) + "\n"
 
 
-def _script_lines(export: StudyExport) -> Iterator[str]:
-    spec, points = export.spec, export.trials_to_run or ()
+def _script_lines(spec: StudySpec, points: TrialParams, past: Sequence[PastTrial]) -> Iterator[str]:
     yield from search_spaces.study_comments(spec)
     yield "import optuna"
     yield ""
     yield "# Past trials: the values that Optuna would have drawn, and the objective (None if the trial failed)."
-    past_params = [(_params_drawn_by_optuna(spec, p.params), p.value) for p in export.past_trials]
+    past_params = [(_params_drawn_by_optuna(spec, p.params), p.value) for p in past]
     first_params = [_params_drawn_by_optuna(spec, params) for params in points]
     yield from ("PAST = [", *(f"    {trial!r}," for trial in past_params), "]") if past_params else ("PAST = []",)
     yield "# Trials to run first."

@@ -29,13 +29,6 @@ class PastTrial:
     """Best objective value of the trial, or None if the trial failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class StudyExport:
-    spec: StudySpec
-    trials_to_run: TrialParams | None = None
-    past_trials: Sequence[PastTrial] = ()
-
-
 def require_plain_space(spec: StudySpec, tool: str) -> None:
     """Raise AdvisorError unless the search space consists only of linear ranges, log ranges, choices and fixed values."""
     problems = []
@@ -101,19 +94,19 @@ _MAX_INTEGERS_IN_RANGE = 1000
 """Maximum number of integers in a range. The exported AlgoPerf file lists every integer."""
 
 
-def render_algoperf(export: StudyExport) -> str:
+def render_algoperf(spec: StudySpec, points: TrialParams | None) -> str:
     """Return tuning_search_space.json without the reasons for the search ranges, because JSON has no comments."""
-    for name in export.spec.parameters:
+    for name in spec.parameters:
         if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
             raise AdvisorError(f"AlgoPerf cannot use the name {name!r} as an attribute; use letters, digits and _")
-    if export.trials_to_run is None:
-        require_plain_space(export.spec, "an AlgoPerf search space")
-        return json.dumps({name: _algoperf_domain(name, p) for name, p in export.spec.parameters.items()}, indent=2) + "\n"
-    if any(set(trial) != set(export.trials_to_run[0]) for trial in export.trials_to_run):
+    if points is None:
+        require_plain_space(spec, "an AlgoPerf search space")
+        return json.dumps({name: _algoperf_domain(name, p) for name, p in spec.parameters.items()}, indent=2) + "\n"
+    if any(set(trial) != set(points[0]) for trial in points):
         raise AdvisorError(
             "AlgoPerf's trials must all have the same hyperparameters; fix the hyperparameters that only some trials have"
         )
-    return json.dumps([dict(trial) for trial in export.trials_to_run], indent=2) + "\n"
+    return json.dumps([dict(trial) for trial in points], indent=2) + "\n"
 
 
 def _algoperf_domain(name: str, parameter: Parameter) -> dict[str, Any]:
@@ -132,15 +125,14 @@ def _algoperf_domain(name: str, parameter: Parameter) -> dict[str, Any]:
     return {"feasible_points": list(range(int(low), int(high) + 1))}
 
 
-def render_ray(export: StudyExport) -> str:
+def render_ray(spec: StudySpec, points: TrialParams | None) -> str:
     """Return a Python module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`; `config["trial"]` is the trial to run."""
-    spec = export.spec
     lines = [*study_comments(spec), "from ray import tune", "", f"METRIC = {spec.objective.metric!r}"]
     lines.append(f"MODE = {'min' if spec.objective.direction == 'minimize' else 'max'!r}")
-    if export.trials_to_run is not None:
+    if points is not None:
         lines += ["NUM_SAMPLES = 1", '# config["trial"] contains the hyperparameters of a trial.']
         lines += ['space = {"trial": tune.grid_search(', "    ["]
-        lines += [*(f"        {dict(trial)!r}," for trial in export.trials_to_run), "    ]", ")}"]
+        lines += [*(f"        {dict(trial)!r}," for trial in points), "    ]", ")}"]
     else:
         require_plain_space(spec, "a Ray Tune space")
         lines.append(f"NUM_SAMPLES = {spec.trials or 10}")
@@ -161,15 +153,14 @@ def _ray_domain(parameter: Parameter) -> str:
     return f"tune.{'loguniform' if parameter.scale == 'log' else 'uniform'}({low!r}, {high!r})"
 
 
-def render_wandb(export: StudyExport) -> str:
+def render_wandb(spec: StudySpec, points: TrialParams | None) -> str:
     """Return a W&B sweep as YAML. Trials to run become a grid over the key `trial`, in which each value is a trial as JSON."""
-    spec = export.spec
     metric = {"name": spec.objective.metric, "goal": str(spec.objective.direction)}
     sweep: dict[str, Any] = {"name": spec.study, "metric": metric}
     lines = list(study_comments(spec))
-    if export.trials_to_run is not None:
+    if points is not None:
         lines.append("# config.trial contains the hyperparameters of a run as JSON text.")
-        trial_texts = [json.dumps(dict(trial)) for trial in export.trials_to_run]
+        trial_texts = [json.dumps(dict(trial)) for trial in points]
         return yaml_with_comments(lines, {**sweep, "method": "grid", "parameters": {"trial": {"values": trial_texts}}})
     require_plain_space(spec, "a W&B sweep")
     if spec.sampler.kind == "halton":
@@ -201,16 +192,15 @@ _UNQUOTED_WORD_PATTERN = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_][
 _HYDRA_KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
 
-def render_hydra(export: StudyExport) -> str:
+def render_hydra(spec: StudySpec, points: TrialParams | None) -> str:
     """Return a YAML file for Hydra's option `--config-name`. Trials to run become one job each, under the key `trial`."""
-    spec = export.spec
     for name in spec.parameters:
         if not _HYDRA_KEY_PATTERN.fullmatch(name):
             raise AdvisorError(f"Hydra cannot use {name!r} as a key; name it with letters, digits, - and .")
     lines = list(study_comments(spec))
-    if export.trials_to_run is not None:
+    if points is not None:
         lines.append("# Run with --multirun. The key `trial` contains the hyperparameters of a job.")
-        trial_texts = (", ".join(f"{name}: {_hydra_text(v)}" for name, v in trial.items()) for trial in export.trials_to_run)
+        trial_texts = (", ".join(f"{name}: {_hydra_text(v)}" for name, v in trial.items()) for trial in points)
         trials = ", ".join(f"{{{text}}}" for text in trial_texts)
         return yaml_with_comments(lines, {"hydra": {"sweeper": {"params": {"+trial": f"choice({trials})"}}}})
     require_plain_space(spec, "a Hydra sweeper")
