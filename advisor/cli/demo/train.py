@@ -34,12 +34,9 @@ def train_digits_network(
     x, y, x_val, y_val = _load_digits()
     units = int(params.get("width", 128))
     model = nn.Sequential(nn.Linear(64, units), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(units, 10))
-    optimizer = torch.optim.SGD(
-        model.parameters(),
-        lr=float(params["learning_rate"]),
-        momentum=float(params.get("momentum", 0.9)),
-        weight_decay=float(params.get("weight_decay", 0.0)),
-    )
+    rate, momentum = float(params["learning_rate"]), float(params.get("momentum", 0.9))
+    decay = float(params.get("weight_decay", 0.0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum, weight_decay=decay)
     warmup = max(int(params.get("warmup_steps", 1)), 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
     loss_function = nn.CrossEntropyLoss(label_smoothing=float(params.get("label_smoothing", 0.0)))
