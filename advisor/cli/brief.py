@@ -45,7 +45,7 @@ def bounded_answer_json(data: Mapping[str, Json], always: Collection[str] = ()) 
 
 
 def _bounded_json_line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
-    short_data = {key: _shorten_value(value, items, chars) for key, value in data.items()}
+    short_data = {shorten(clean(key), chars): _shorten_value(value, items, chars) for key, value in data.items()}
     kept_data = {key: value for key, value in short_data.items() if key in always or value not in _EMPTY_VALUES}
     return json.dumps(kept_data, separators=(",", ":"))
 
