@@ -54,12 +54,6 @@ with TuningLogger(
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(autouse=True)
-def _no_idle_shipper() -> None:
-    """Each test starts its own shipper."""
-    shipper_process._stop_idle_shippers()
-
-
 def pid(log: TuningLogger) -> int:
     assert log._recorder is not None
     assert log._recorder._shipper is not None
@@ -134,6 +128,26 @@ def test_one_process_delivers_the_trials_of_a_loop_though_each_has_a_run_of_its_
         check_whole(uri, run, steps)
 
 
+def test_a_shipper_that_died_is_replaced(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
+    first = make_run(start, train, uri)
+    os.kill(pid(first), signal.SIGKILL)
+    os.waitid(os.P_PID, pid(first), os.WEXITED | os.WNOWAIT)
+    with start(uri, max_train_steps=100) as second:
+        died = pid(second)
+        assert died != pid(first)
+        train(second, 100)
+        second.evaluate({"val/error": 0.5})
+        os.kill(died, signal.SIGKILL)
+    assert pid(second) != died
+    for run, steps in zip(runs(uri), (5, 100), strict=True):
+        check_whole(uri, run, steps)
+    assert list((tmp_path / "spool").iterdir()) == []
+    assert not any(Path(f"/proc/{one}").exists() for one in (pid(first), died)), "a zombie is left"
+    assert caplog.messages == []
+
+
 def test_what_changes_between_runs_is_honoured(
     uri: str, tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch, start: Start, train: Train
 ) -> None:
@@ -155,26 +169,6 @@ def test_what_changes_between_runs_is_honoured(
     shutil.copy(empty_store, tmp_path / "new.db")
     (tmp_path / "new.db").rename(tmp_path / "other.db")
     assert not idle.can_serve(shipper_process.ShipperSettings.from_this_process(other))
-
-
-def test_a_shipper_that_died_is_replaced(
-    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, start: Start, train: Train
-) -> None:
-    first = make_run(start, train, uri)
-    os.kill(pid(first), signal.SIGKILL)
-    os.waitid(os.P_PID, pid(first), os.WEXITED | os.WNOWAIT)
-    with start(uri, max_train_steps=100) as second:
-        died = pid(second)
-        assert died != pid(first)
-        train(second, 100)
-        second.evaluate({"val/error": 0.5})
-        os.kill(died, signal.SIGKILL)
-    assert pid(second) != died
-    for run, steps in zip(runs(uri), (5, 100), strict=True):
-        check_whole(uri, run, steps)
-    assert list((tmp_path / "spool").iterdir()) == []
-    assert not any(Path(f"/proc/{one}").exists() for one in (pid(first), died)), "a zombie is left"
-    assert caplog.messages == []
 
 
 def test_an_idle_shipper_ends_with_its_trainer_and_never_serves_a_fork(uri: str, tmp_path: Path) -> None:
@@ -209,6 +203,7 @@ def copy_of_packages(folder: Path) -> Path:
 
 
 def test_the_shipper_is_of_the_trainers_version_and_imports_nothing_from_its_folder(uri: str, tmp_path: Path) -> None:
+    """And the script ends without a warning of what it left open."""
     checkout = copy_of_packages(tmp_path / "checkout")
     shipper = checkout / "adapters" / "advisor_logging" / "shipper.py"
     names = checkout / "advisor" / "contract" / "__init__.py"
@@ -218,20 +213,26 @@ def test_the_shipper_is_of_the_trainers_version_and_imports_nothing_from_its_fol
     process_py.write_text(process_py.read_text().replace("import main\nmain(", "import start\nstart("))
     (tmp_path / "mlflow.py").write_text("raise SystemExit('the wrong mlflow')")
     subprocess.run("git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x", shell=True, check=True)
-    assert run_script(tmp_path, uri, checkout, checkout / "adapters") == ""
+    assert run_script(tmp_path, uri, checkout, checkout / "adapters", options=("-W", "always::ResourceWarning")) == ""
     (run,) = runs(uri)
     assert "commit.of.another.version" in run.data.tags
 
 
-def test_a_shipper_that_dies_is_said_to_have_died(uri: str, tmp_path: Path) -> None:
+def test_a_shipper_that_dies_is_said_to_have_died(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
     checkout = copy_of_packages(tmp_path / "checkout")
     shipper = checkout / "adapters" / "advisor_logging" / "shipper.py"
     broken = shipper.read_text().replace("    os.nice(10)", "    raise ImportError('no http://joe:pa55word@host')", 1)
     shipper.write_text(broken)
+    folders = {"advisor": str(checkout), "advisor_logging": str(checkout / "adapters")}
+    monkeypatch.setattr(shipper_process, "_PACKAGE_FOLDERS", folders)
+    shipper_process._stop_idle_shippers()
     began = time.monotonic()
-    said = run_script(tmp_path, uri, checkout, checkout / "adapters")
+    make_run(start, train, uri)
     assert time.monotonic() - began < 150, "nobody waits for the dead"
     (folder,) = (tmp_path / "spool").iterdir()
+    said = "\n".join(caplog.messages)
     assert "the shipper process failed with exit status 1: ImportError: no http://***@host" in said
     assert f"the points stay in {folder}" in said
     assert "slow" not in said
@@ -242,14 +243,10 @@ def test_an_idle_shipper_leaves_after_a_while_and_is_replaced(
     uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, start: Start, train: Train
 ) -> None:
     monkeypatch.setattr(shipper_process, "SHIPPER_STANDBY_S", 0.5)
+    shipper_process._stop_idle_shippers()
     first = make_run(start, train, uri)
     assert ends(pid(first), 60)
     second = make_run(start, train, uri)
     assert pid(second) != pid(first)
     assert len(runs(uri)) == 2
     assert caplog.messages == []
-
-
-def test_a_script_ends_without_resource_warnings(uri: str, tmp_path: Path) -> None:
-    assert "ResourceWarning" not in run_script(tmp_path, uri, options=("-X", "dev"))
-    assert len(runs(uri)) == 1

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import resource
 import signal
@@ -277,77 +276,3 @@ def test_misuse_is_said_at_once(uri: str, start: Start, tmp_path: Path) -> None:
             start(uri, **settings)
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "spool").exists()
-
-
-def test_all_ranks_save_a_sharded_model_together(uri: str, tmp_path: Path) -> None:
-    code = f"""
-    import torch, torch.distributed as dist
-    from pathlib import Path
-    from torch import nn
-    from torch.distributed import checkpoint
-    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from advisor_pytorch import TuningLogger
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
-    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-
-    def save(path):
-        weights, moments = get_state_dict(model, optimizer)
-        checkpoint.save({{"model": weights, "optimizer": moments}}, checkpoint_id=path)
-        if path.name == "step-000000007" and rank == 1:
-            raise RuntimeError("one rank fails")
-
-    def load(path):
-        weights, moments = get_state_dict(model, optimizer)
-        checkpoint.load({{"model": weights, "optimizer": moments}}, checkpoint_id=path)
-        set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
-
-    def train(log, steps):
-        for _ in range(steps):
-            loss = model(torch.ones(8, 4)).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            log.step(loss)
-
-    def whole():
-        return [p.detach().full_tensor().clone() for p in model.parameters()]
-
-    settings = dict(params={{}}, objective="val/error", experiment="test", tracking_uri={uri!r}, checkpoints=1)
-    try:
-        TuningLogger(model, optimizer, **settings)
-    except ValueError as error:
-        assert "save_on_all_ranks" in str(error), error
-    settings |= dict(save=save, load=load, save_on_all_ranks=True, resume=True)
-    log = TuningLogger(model, optimizer, **settings)
-    for made, error in ((4, 0.5), (4, 0.1), (2, 0.3)):  # the ranks disagree on the value, and the second save fails
-        train(log, made)
-        log.evaluate({{"val/error": error + 10 * rank}})
-    saved = whole()
-    log.close("stopped")
-    dist.barrier()
-    train(log, 5)
-    again = TuningLogger(model, optimizer, **settings)
-    assert again.steps == 10, again.steps
-    assert all(torch.equal(a, b) for a, b in zip(saved, whole(), strict=True))
-    again.close("stopped")
-    dist.destroy_process_group()
-    """
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(code))
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    done = subprocess.run(
-        run, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stderr.count("a checkpoint could not be saved (RuntimeError: rank 1: RuntimeError: one rank fails)") == 1
-    (experiment,) = [e for e in MlflowClient(uri).search_experiments() if e.name == "test"]
-    tags = [r.data.tags for r in MlflowClient(uri).search_runs([experiment.experiment_id])]
-    kept = [json.loads(t[contract.TAG_CHECKPOINTS])["kept"] for t in tags if contract.TAG_CHECKPOINTS in t]
-    assert [c["step"] for c in kept[0]] == [9] or [c["step"] for c in kept[0]] == [9, 3]

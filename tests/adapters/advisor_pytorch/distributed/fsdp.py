@@ -6,12 +6,11 @@ is not sharded; run "first-version", by FSDP1. Given "hsdp", on two groups of re
 
 from __future__ import annotations
 
-import gc
 import sys
 
 import torch
 import torch.distributed as dist
-from script import begin, expect, logger, norm_of, write_expected
+from script import begin, end, expect, logger, norm_of
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -82,7 +81,5 @@ train("clipped", "norm", accumulated=2)
 train("by-value", "value")
 train("partly", partly=True)
 train_first_version()
-write_expected()
-dist.barrier()
-gc.collect()  # models and process group form reference cycles; end it here, not at the interpreter's exit
-dist.destroy_process_group()
+if __name__ == "__main__":
+    end()

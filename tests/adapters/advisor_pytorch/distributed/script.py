@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections.abc import Iterable
@@ -17,8 +18,9 @@ _expected: dict[str, list[float]] = {}
 
 
 def begin() -> tuple[int, int]:
-    """Join the other ranks; return the rank and the number of ranks."""
-    dist.init_process_group("gloo")
+    """Join the other ranks unless an earlier script did; return the rank and the number of ranks."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
     return dist.get_rank(), dist.get_world_size()
 
 
@@ -31,6 +33,14 @@ def write_expected() -> None:
     """Write the expected norms for the test."""
     if dist.get_rank() == 0:
         Path("expected.json").write_text(json.dumps(_expected))
+
+
+def end() -> None:
+    """Write the expected norms and leave the other ranks."""
+    write_expected()
+    dist.barrier()
+    gc.collect()  # models and process group form reference cycles; end it here, not at the interpreter's exit
+    dist.destroy_process_group()
 
 
 def logger(model: nn.Module, optimizer: torch.optim.Optimizer, name: str, **settings: object) -> TuningLogger:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
+import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from torch import distributed as dist
@@ -26,6 +28,13 @@ if TYPE_CHECKING:
     from conftest import Launched
 
 Launch = Callable[..., "Launched"]
+FORKING = multiprocessing.get_context("fork")
+
+
+class Server(NamedTuple):
+    process: ForkProcess
+    port: int
+
 
 # What std::terminate says where no exception is about: a thread of C++ was still there, or still wanted the interpreter, when a
 # rank ended. Seen twice in some hundred launches on gloo, after all was logged; whose thread it was the rank now tells.
@@ -39,10 +48,21 @@ def assert_norms(launched: Launched, run: str) -> None:
     assert len(set(expected)) == len(expected) > 5, "a reference that never changes shows nothing"
 
 
-def test_data_parallel(launch: Launch) -> None:
-    done = launch("ddp.py")
+SHARDED = ["by-value", "clipped", "first-version", "partly", "unclipped"]
+
+
+def test_sharded_trainings_then_one_saved_together_then_data_parallel(launch: Launch) -> None:
+    done = launch("together.py")
     assert done.status == 0, done.output
-    assert sorted(done.runs) == ["alone", "ddp"]
+    assert sorted(done.runs) == sorted(["alone", "ddp", *SHARDED, "saved"])
+    assert_data_parallel(done)
+    assert_sharded(done)
+    assert done.output.count("a checkpoint could not be saved (RuntimeError: rank 1: RuntimeError: one rank fails)") == 1
+    kept = json.loads(done.runs["saved"].data.tags[contract.TAG_CHECKPOINTS])["kept"]
+    assert [c["step"] for c in kept] in ([9], [9, 3])
+
+
+def assert_data_parallel(done: Launched) -> None:
     run, tags = done.runs["ddp"], done.runs["ddp"].data.tags
 
     assert_norms(done, "ddp")  # the same as in one process, also with accumulated gradients, and before they are clipped
@@ -78,10 +98,8 @@ def test_data_parallel(launch: Launch) -> None:
 
 
 def assert_sharded(done: Launched) -> None:
-    assert done.status == 0, done.output
     runs = done.runs
-    sharded = ["by-value", "clipped", "partly", "unclipped"]
-    assert sorted(runs) == sorted([*sharded, "first-version"])
+    sharded = [name for name in SHARDED if name != "first-version"]
     for name in sharded:
         assert_norms(done, name)
     expected = done.expected["clipped"]
@@ -97,17 +115,16 @@ def assert_sharded(done: Launched) -> None:
         assert run.data.tags[contract.TAG_STATUS] == "complete"
     assert set(done.read("first-version", contract.TRAIN_LOSS)) == set(range(6))
     assert done.read("first-version", contract.GRAD_NORM) == {}
-    (line,) = [line for line in done.output.splitlines() if "advisor:" in line]
+    (line,) = [line for line in done.output.splitlines() if "advisor:" in line and "a checkpoint" not in line]
     assert "FSDP1" in line
-
-
-def test_fully_sharded(launch: Launch) -> None:
-    assert_sharded(launch("fsdp.py"))
 
 
 @pytest.mark.slow
 def test_sharded_and_replicated(launch: Launch) -> None:
-    assert_sharded(launch("fsdp.py", 4, arguments=("hsdp",)))
+    done = launch("fsdp.py", 4, arguments=("hsdp",))
+    assert done.status == 0, done.output
+    assert sorted(done.runs) == SHARDED
+    assert_sharded(done)
 
 
 def test_a_killed_rank_holds_up_nobody(launch: Launch) -> None:
@@ -146,15 +163,6 @@ def test_trainings_by_a_framework_are_one_run_too(launch: Launch, framework: str
     assert tags[contract.TAG_BATCH_SIZE] == str(2 * batch)
 
 
-SERVER = """
-import time
-from torch.distributed import TCPStore
-store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-print(store.port, flush=True)
-time.sleep(600)
-"""
-
-
 NORM = shard_metric_name(contract.GRAD_NORM)
 
 
@@ -163,21 +171,28 @@ def chunk(steps: range, **values: float) -> RowChunk:
     return RowChunk(MetricTable(list(steps), [0] * len(steps), {name: [value] * len(steps) for name, value in columns.items()}))
 
 
+def hold_store(port: Connection) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    port.send(store.port)
+    time.sleep(600)
+
+
 @pytest.fixture
-def server() -> Iterator[subprocess.Popen[str]]:
-    """A process that holds the store."""
-    process = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
-    yield process
+def server() -> Iterator[Server]:
+    """A process that holds the store, and the store's port."""
+    here, there = FORKING.Pipe()
+    process = FORKING.Process(target=hold_store, args=(there,))
+    process.start()
+    yield Server(process, here.recv())
     process.kill()
-    process.wait()
+    process.join()
 
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[dist.Store]:
     """The store of a process group with this process as its only member; both ends of the channel use it."""
     if "server" in request.fixturenames:
-        port = int(request.getfixturevalue("server").stdout.readline())
-        store = dist.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=5))
+        store = dist.TCPStore("127.0.0.1", request.getfixturevalue("server").port, timeout=timedelta(seconds=5))
     else:
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -302,13 +317,13 @@ def test_steps_leave_without_a_rank_that_never_spoke(listener: RankReceiver, mes
 
 
 def test_a_store_that_dies_lets_steps_go(
-    rows: Rows, reporter: RankSender, server: subprocess.Popen[str], messages: list[str], wait_for: Callable[..., None]
+    rows: Rows, reporter: RankSender, server: Server, messages: list[str], wait_for: Callable[..., None]
 ) -> None:
     reporter.put(chunk(range(5)))
     rows.submit_chunk(range(5))
     rows.wait_for(5)
-    server.kill()
-    server.wait()
+    server.process.kill()
+    server.process.join()
     rows.submit_chunk(range(5, 10))
     rows.wait_for(10)
     assert [contract.GRAD_NORM in rows[step] for step in range(10)] == [True] * 5 + [False] * 5
@@ -319,10 +334,8 @@ def test_a_store_that_dies_lets_steps_go(
     assert reporter._chunks.qsize() == 0  # values without a receiver are not queued
 
 
-def test_a_store_that_hangs_holds_up_neither_end(
-    listener: RankReceiver, reporter: RankSender, server: subprocess.Popen[str]
-) -> None:
-    server.send_signal(signal.SIGSTOP)
+def test_a_store_that_hangs_holds_up_neither_end(listener: RankReceiver, reporter: RankSender, server: Server) -> None:
+    os.kill(server.process.pid, signal.SIGSTOP)
     try:
         reporter.put(chunk(range(5)))
         listener.take(chunk(range(5)).tables())
@@ -330,4 +343,4 @@ def test_a_store_that_hangs_holds_up_neither_end(
         rows = [step for table in listener.finish() for step in table.steps]
         assert rows == list(range(5))
     finally:
-        server.send_signal(signal.SIGCONT)
+        os.kill(server.process.pid, signal.SIGCONT)

@@ -35,18 +35,23 @@ Call = Callable[..., Awaitable[tuple[bool, str]]]
 
 
 @asynccontextmanager
-async def session(uri: str, folder: Path, *options: str) -> AsyncIterator[tuple[Client, Call]]:
-    """A client of a server over standard input and output, and a function that calls a tool: (is an error, text)."""
-    words = [*ADVISOR[1:], "mcp", "--tracking-uri", uri, *options]
+async def session(uri: str, folder: Path) -> AsyncIterator[tuple[Client, Call]]:
+    """A client of a server over standard input and output, and a function that calls a tool."""
+    words = [*ADVISOR[1:], "mcp", "--tracking-uri", uri]
     server = StdioServerParameters(command=ADVISOR[0], args=words, env=dict(os.environ), cwd=folder)
     async with Client(stdio_client(server)) as client:
+        yield client, caller(client)
 
-        async def call(tool: str, **arguments: Any) -> tuple[bool, str]:
-            result = await client.call_tool(tool, arguments)
-            (content,) = result.content
-            return bool(result.is_error), content.text  # type: ignore[union-attr]
 
-        yield client, call
+def caller(client: Client) -> Call:
+    """Return a function that calls a tool: (is an error, text)."""
+
+    async def call(tool: str, **arguments: Any) -> tuple[bool, str]:
+        result = await client.call_tool(tool, arguments)
+        (content,) = result.content
+        return bool(result.is_error), content.text  # type: ignore[union-attr]
+
+    return call
 
 
 def run(session: Callable[[], Awaitable[None]]) -> None:
@@ -120,25 +125,6 @@ def test_every_tool_answers_and_none_writes(store: Path, tmp_path: Path) -> None
     run(ask)
     assert digest(store) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == names
-
-
-def test_with_permission_the_gate_records_and_the_study_is_written(store: Path, tmp_path: Path) -> None:
-    async def ask() -> None:
-        async with session(f"sqlite:///{store}", tmp_path, "--allow-run", "--out", "out") as (client, call):
-            listed = (await client.list_tools()).tools
-            writing = {t.name for t in listed if t.annotations is not None and not t.annotations.read_only_hint}
-            assert writing == {"gate", "next_study"}
-            failed, text = await call("gate", experiment="study", candidate="trial-3")
-            assert not failed
-            assert json.loads(text)["quoted"]["recorded"] is True
-            failed, text = await call("next_study", experiment="study")
-            quoted = json.loads(text)["quoted"]
-            assert (tmp_path / quoted["file"]).read_text("utf-8") == quoted["yaml"]
-
-    assert gate_tags(store) == []
-    run(ask)
-    assert len(gate_tags(store)) == 1
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["findings.json", "findings.sarif", "next", "report.html"]
 
 
 @pytest.fixture
@@ -240,8 +226,9 @@ def status(address: str, **headers: str) -> int:
         return connection.getresponse().status
 
 
-def test_http_answers_this_machine_and_no_page_of_another_site(store: Path, tmp_path: Path) -> None:
-    server = start(["mcp", "--tracking-uri", f"sqlite:///{store}", "--port", "0"], tmp_path)
+def test_http_answers_this_machine_and_no_page_of_another_site_and_records_with_permission(store: Path, tmp_path: Path) -> None:
+    options = ["--port", "0", "--allow-run", "--out", "out"]
+    server = start(["mcp", "--tracking-uri", f"sqlite:///{store}", *options], tmp_path)
     try:
         assert server.stderr is not None
         address = server.stderr.readline().strip()
@@ -249,9 +236,21 @@ def test_http_answers_this_machine_and_no_page_of_another_site(store: Path, tmp_
 
         async def ask() -> None:
             async with Client(address) as client:
-                assert [t.name for t in (await client.list_tools()).tools] == TOOLS
-                answer = await client.call_tool("analyze_experiment", {"experiment": "study"})
-                assert json.loads(answer.content[0].text)["quoted"]["trials"] == 7  # type: ignore[union-attr]
+                listed = (await client.list_tools()).tools
+                assert [t.name for t in listed] == TOOLS
+                writing = {t.name for t in listed if t.annotations is not None and not t.annotations.read_only_hint}
+                assert writing == {"gate", "next_study"}
+                call = caller(client)
+                failed, text = await call("analyze_experiment", experiment="study")
+                assert not failed
+                assert json.loads(text)["quoted"]["trials"] == 7
+                assert gate_tags(store) == []
+                failed, text = await call("gate", experiment="study", candidate="trial-3")
+                assert not failed
+                assert json.loads(text)["quoted"]["recorded"] is True
+                failed, text = await call("next_study", experiment="study")
+                quoted = json.loads(text)["quoted"]
+                assert (tmp_path / quoted["file"]).read_text("utf-8") == quoted["yaml"]
 
         run(ask)
         assert status(address) == 200
@@ -261,3 +260,5 @@ def test_http_answers_this_machine_and_no_page_of_another_site(store: Path, tmp_
         server.send_signal(signal.SIGINT)
         server.wait(20)
     assert server.returncode == 130
+    assert len(gate_tags(store)) == 1
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["findings.json", "findings.sarif", "next", "report.html"]
