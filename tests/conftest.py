@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from advisor.contract import redact
 
@@ -81,8 +82,12 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty SQLite store of MLflow to copy, because creating one takes seconds."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    SqlAlchemyStore(f"sqlite:///{path}", str(path.parent)).engine.dispose()
+    base = tmp_path_factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "store" / "mlflow.db"  # one for all workers
+    with FileLock(path.parent.with_suffix(".lock")):
+        if not path.exists():
+            path.parent.mkdir()
+            SqlAlchemyStore(f"sqlite:///{path}", str(path.parent)).engine.dispose()
     return path
 
 

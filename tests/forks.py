@@ -1,4 +1,4 @@
-"""The command line as a fork of a process that has imported all it needs, because these imports take seconds of CPU time."""
+"""The command line, or a script, as a fork of a process that has imported all it needs, which takes seconds of CPU time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Fork:
         self._output = Path(tempfile.mkdtemp())
         self._words = list(words)
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
+        context.set_forkserver_preload([*PRELOADED, "advisor_pytorch"])
         self._process = context.Process(target=_run, args=(self._words, folder, dict(environment), self._output))
         self._process.start()
         self.pid: int = self._process.pid
@@ -51,6 +51,12 @@ class Fork:
     def returncode(self) -> int | None:
         """Exit status, or minus the number of the signal that ended the process; None while it runs."""
         return self._process.exitcode
+
+    @property
+    def output(self) -> str:
+        """The complete lines that it has written to standard output so far."""
+        file = self._output / "out"
+        return file.read_text("utf-8").rpartition("\n")[0] if file.exists() else ""
 
     def poll(self) -> int | None:
         return self._process.exitcode

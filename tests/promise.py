@@ -12,8 +12,13 @@ SIGNIFICANT = 0.04
 
 
 def studies(count: int) -> range:
-    """Return the seeds of the studies: `count` in a full run, a sixth of them in a quick one."""
-    return range(1, 1 + (count if ALL else -(-count // 6)))
+    """Return the seeds of the studies: `count` in a full run, a sixth of them in a quick one.
+
+    A quick run takes 6 instead of 7 to 10: two alarms in 6 already break a promise of 5 %, and it takes three in 10.
+    """
+    sixth = -(-count // 6)
+    quick = 6 if 6 < sixth <= 10 else sixth
+    return range(1, 1 + (count if ALL else quick))
 
 
 def kept(alarms: int, asked: int, promised: float = 0.05) -> bool:

@@ -15,15 +15,18 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import sqlalchemy
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
 START = 1_600_000_000_000
+_NUMBERS = count()
 
 
 @pytest.fixture(scope="session")
@@ -133,60 +136,66 @@ def odd_database(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) ->
     return path
 
 
-@contextmanager
-def a_postgres() -> Iterator[str]:
-    """Start a separate PostgreSQL server with an empty database; yield its tracking URI."""
+def new_database(uri: str) -> str:
+    """Create an empty database on the server of this one, because starting a server takes seconds. Return its tracking URI."""
+    name = f"store{next(_NUMBERS)}"
+    engine = sqlalchemy.create_engine(uri, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return f"{uri.rpartition('/')[0]}/{name}"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Tracking URI of an empty database on a PostgreSQL server of our own."""
     from fault_servers import Postgres
 
     if Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None:
         pytest.skip("needs PostgreSQL: initdb is not there, or psycopg2 is not installed")
-    postgres = Postgres()
+    server = Postgres()
     try:
-        yield postgres.uri
+        yield server.uri
     finally:
-        postgres.remove()
+        server.remove()
 
 
 @pytest.fixture
-def empty_postgres() -> Iterator[str]:
-    with a_postgres() as uri:
-        yield uri
+def empty_postgres(postgres: str) -> str:
+    return new_database(postgres)
 
 
 @pytest.fixture(scope="session")
-def odd_postgres() -> Iterator[str]:
+def odd_postgres(postgres: str) -> str:
     """The content of `odd_database` in PostgreSQL."""
-    with a_postgres() as uri:
-        fill(uri)
-        yield uri
+    fill(postgres)
+    return postgres
 
 
-@contextmanager
-def a_mariadb() -> Iterator[str]:
-    """Start a separate MariaDB server with an empty database; yield its tracking URI."""
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[str]:
+    """Tracking URI of an empty database on a MariaDB server of our own."""
     from fault_servers import MariaDB
 
     if MariaDB.server() is None or importlib.util.find_spec("pymysql") is None:
         pytest.skip("needs MariaDB: mariadbd is not there, or pymysql is not installed")
-    mariadb = MariaDB()
+    server = MariaDB()
     try:
-        yield mariadb.uri
+        yield server.uri
     finally:
-        mariadb.remove()
+        server.remove()
 
 
 @pytest.fixture
-def empty_mariadb() -> Iterator[str]:
-    with a_mariadb() as uri:
-        yield uri
+def empty_mariadb(mariadb: str) -> str:
+    return new_database(mariadb)
 
 
 @pytest.fixture(scope="session")
-def odd_mariadb() -> Iterator[str]:
+def odd_mariadb(mariadb: str) -> str:
     """The content of `odd_database` in MariaDB."""
-    with a_mariadb() as uri:
-        fill(uri)
-        yield uri
+    fill(mariadb)
+    return mariadb
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 from fault_servers import Postgres
 from faults import FAULTS, Result, Stage, Training, running_stage, small_disk, wait_for_delivery
+from forks import Fork
 
 from advisor import contract
 from advisor_logging import spool
@@ -50,13 +49,11 @@ def spools(tmp_path: Path) -> list[Path]:
 
 
 def test_a_killed_trainer_loses_a_second_at_most(uri: str, tmp_path: Path, only_run: OnlyRun, history: History) -> None:
-    with subprocess.Popen([sys.executable, "-c", TRAINER, uri], stdout=subprocess.PIPE, text=True) as trainer:
-        assert trainer.stdout is not None
-        for line in trainer.stdout:
-            if int(line) >= 200:
-                break
-        os.kill(trainer.pid, signal.SIGKILL)
-        printed = [int(line), *map(int, trainer.stdout)][-1]
+    trainer = Fork(["-c", TRAINER, uri], tmp_path, os.environ)
+    until(lambda: len(trainer.output.split()) >= 200, 120)
+    trainer.kill()
+    assert trainer.wait(60) == -signal.SIGKILL
+    printed = int(trainer.output.split()[-1])
     until(lambda: not spools(tmp_path), 30)  # removed: everything is delivered
     run = only_run()
     assert run.info.status == "KILLED"

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from forks import Fork
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
@@ -172,18 +173,20 @@ def test_what_changes_between_runs_is_honoured(
 
 
 def test_an_idle_shipper_ends_with_its_trainer_and_never_serves_a_fork(uri: str, tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", TRAINER, uri], stdout=subprocess.PIPE, text=True) as trainer:
-        assert trainer.stdout is not None
-        shipper, child = map(int, trainer.stdout.readline().split())
-        try:
-            assert is_running(shipper)
-            assert is_running(child)
-            os.kill(trainer.pid, signal.SIGKILL)
-            assert ends(shipper, 60)
-            assert is_running(child)
-        finally:
-            os.kill(child, signal.SIGKILL)
-            trainer.kill()
+    trainer = Fork(["-c", TRAINER, uri], tmp_path, os.environ)
+    while not trainer.output:
+        assert trainer.poll() is None
+        time.sleep(0.05)
+    shipper, child = map(int, trainer.output.split())
+    try:
+        assert is_running(shipper)
+        assert is_running(child)
+        trainer.kill()
+        assert ends(shipper, 60)
+        assert is_running(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        trainer.kill()
     assert list((tmp_path / "spool").iterdir()) == []
     assert len(runs(uri)) == 1
 

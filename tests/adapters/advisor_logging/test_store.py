@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from forks import Fork
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from mlflow.tracking import MlflowClient
@@ -27,7 +27,7 @@ def test_trials_that_start_together_make_one_whole_store(tmp_path):
         "'ends_run': True, 'start_ms': 0, 'source_tags': {}})"
     )
     uri = f"sqlite:///{tmp_path / 'new.db'}"
-    runs = [subprocess.Popen([sys.executable, "-c", script, uri, str(i)], stderr=subprocess.PIPE, text=True) for i in range(2)]
+    runs = [Fork(["-c", script, uri, str(i)], tmp_path, os.environ) for i in range(2)]
     failed = [said for run in runs for said in [run.communicate(timeout=120)[1]] if run.returncode != 0]
     assert not failed, failed[0]
 

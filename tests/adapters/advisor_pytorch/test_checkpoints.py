@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import resource
 import signal
-import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forks import Fork
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 from torch import nn
@@ -93,10 +93,8 @@ def killed(uri: str, tmp_path: Path, only_run: OnlyRun, *, knows_its_run: bool) 
     time.sleep(1.0)  # later points may be lost
     os.kill(os.getpid(), signal.SIGKILL)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    training = Fork(["-c", textwrap.dedent(code)], tmp_path, os.environ)
+    assert training.wait(120) == -signal.SIGKILL, training.communicate()
     client, deadline = MlflowClient(uri), time.monotonic() + 60
     while time.monotonic() < deadline:
         found = client.get_experiment_by_name("test")

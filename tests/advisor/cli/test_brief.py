@@ -29,7 +29,7 @@ def test_long_lists_and_texts_are_cut_until_they_fit():
 
 
 def test_very_many_keys_lose_the_last_ones():
-    text = bounded_answer_json({f"key {i}": "v" * 100 for i in range(1000)})
+    text = bounded_answer_json({f"key {i}": "v" * 100 for i in range(200)})
     assert len(text) <= MAX_ANSWER_CHARS
     assert "key 0" in json.loads(text)
 

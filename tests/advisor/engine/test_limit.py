@@ -218,7 +218,7 @@ def test_without_clocks_of_threads_only_the_wall_time_counts(monkeypatch: pytest
             sum(range(1000))
         return 3
 
-    assert run_with_limits("spins", lambda: spin(5 * SECONDS)) == 3
+    assert run_with_limits("spins", lambda: spin(2 * SECONDS)) == 3
     monkeypatch.setattr(limit, "MAX_WAIT_S", 1)
     with pytest.raises(TooLongError, match="min"):
         run_with_limits("spins on", lambda: spin(60))

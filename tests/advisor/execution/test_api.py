@@ -24,6 +24,8 @@ from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
+pytestmark = pytest.mark.xdist_group("tracking server")  # they share servers
+
 SPEC = StudySpec(
     study="in a loop's body",
     objective=Objective(metric="val/loss", direction="minimize"),

@@ -55,10 +55,17 @@ def tag(run):
     return json.loads(run.data.tags[contract.TAG_GUARD_STOP])
 
 
-def test_hopeless_trainings_are_stopped_once_and_recorded(trained, monkeypatch):
-    monkeypatch.setattr(process, "STOP_GRACE_S", 1.0)
-    (trained / "stubborn").touch()  # they ignore Ctrl-C, so they are killed
+def test_hopeless_trainings_are_marked_before_their_processes_end_stopped_once_and_recorded(trained, monkeypatch):
+    monkeypatch.setattr(process, "STOP_GRACE_S", 300.0)
+    (trained / "stubborn").touch()  # they ignore Ctrl-C, so they go on until they are killed
     running = Background(guarded_plan(trained))
+    wait_until(lambda: len(begun(trained)) == 7)
+    wait_until(lambda: contract.TAG_GUARD_STOP in run_of(trained, 5).data.tags)
+    assert run_of(trained, 5).info.status == "RUNNING"
+    trial = read_study("e", tracking_uri="sqlite:///mlflow.db", spec=SPEC).trials[5]
+    assert trial.status == "pruned"
+    assert "the guard stopped it at step" in trial.reason
+    monkeypatch.setattr(process, "STOP_GRACE_S", 1.0)
     assert running.end() == STOPPED
     doomed, infinite = run_of(trained, 5), run_of(trained, 6)
     steps = tag(doomed)["step"], tag(infinite)["step"]
@@ -76,21 +83,6 @@ def test_hopeless_trainings_are_stopped_once_and_recorded(trained, monkeypatch):
     assert begun(trained) == [str(n) for n in range(7)]
     assert running.summary.counts() == {"complete": 5, "pruned": 1, "diverged": 1}
     assert running.summary.failed == 0
-
-
-def test_a_stopped_trial_is_marked_before_its_process_ends(trained, monkeypatch):
-    monkeypatch.setattr(process, "STOP_GRACE_S", 300.0)
-    (trained / "stubborn").touch()  # it ignores Ctrl-C, so its process goes on
-    spec = SPEC.model_copy(update={"trials": 6})
-    running = Background(guarded_plan(trained, spec))
-    wait_until(lambda: len(begun(trained)) == 6)
-    wait_until(lambda: contract.TAG_GUARD_STOP in run_of(trained, 5).data.tags)
-    assert run_of(trained, 5).info.status == "RUNNING"
-    trial = read_study("e", tracking_uri="sqlite:///mlflow.db", spec=spec).trials[5]
-    assert trial.status == "pruned"
-    assert "the guard stopped it at step" in trial.reason
-    monkeypatch.setattr(process, "STOP_GRACE_S", 0.0)
-    assert running.end()[5, 0] == "pruned"
 
 
 def test_two_launchers_with_guards_agree(trained):
@@ -240,7 +232,7 @@ with TuningLogger(model, optimizer, params=params, guard=guard, **settings) as l
 
 @pytest.mark.parametrize("by", [pytest.param("hook", marks=pytest.mark.slow), "both"])
 def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
-    Background(guarded_plan(trained, SPEC.model_copy(update={"trials": 5}))).end()  # without PyTorch
+    Background(launches.make_plan(trained, SPEC.model_copy(update={"trials": 5}))).end()  # without PyTorch
     (trained / "train.py").write_text(RESUMING)
     if by != "launcher":
         (trained / "hook").touch()
@@ -300,13 +292,17 @@ def test_clocks_that_differ_change_no_verdict(database, clock_s):
     assert (verdict.run_id, verdict.state, verdict.stop, verdict.length) == (run_id, "doomed", True, EVALUATIONS)
 
 
-def test_the_guard_ends_with_its_launcher(database):
-    """A launcher that is killed closes the pipe; close() ends the process as well."""
-    log_study(database)
+def test_the_guard_ends_with_its_launcher_and_verdicts_survive_a_standard_output_that_is_not_utf8(database, monkeypatch):
+    """A launcher that is killed closes the pipe; close() ends the process as well.
+
+    Standard output as on Windows: otherwise the guard ends, or its launcher stops to read, and no trial is stopped any more.
+    """
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    MlflowClient(database).set_tag(log_study(database), "mlflow.runName", "Größe ≥ 1")
     guard = StudyGuard(GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1))
     readings = []
     wait_until(lambda: readings.append(guard.latest()) or readings[-1])
-    assert [v.state for v in readings[-1].running] == ["doomed"]
+    assert [(v.trial, v.state) for v in readings[-1].running] == [("Größe ≥ 1", "doomed")]
     first = guard._process
     first.stdin.close()
     assert first.wait(60) == 0
@@ -315,17 +311,6 @@ def test_the_guard_ends_with_its_launcher(database):
     second = guard._process
     guard.close()
     assert second.poll() is not None
-
-
-def test_verdicts_survive_a_standard_output_that_is_not_utf8(database, monkeypatch):
-    """As on Windows: otherwise the guard ends, or its launcher stops to read, and no trial is stopped any more."""
-    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
-    MlflowClient(database).set_tag(log_study(database), "mlflow.runName", "Größe ≥ 1")
-    guard = StudyGuard(GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1))
-    readings = []
-    wait_until(lambda: readings.append(guard.latest()) or readings[-1])
-    assert [v.trial for v in readings[-1].running] == ["Größe ≥ 1"]
-    guard.close()
 
 
 def test_a_password_of_the_store_is_no_argument_of_the_guard(database):
@@ -344,7 +329,7 @@ def test_a_slow_store_is_read_less_than_a_tenth_of_the_time_but_the_first_read_s
 
 
 def test_a_doomed_job_of_slurm_is_stopped(trained):
-    Background(guarded_plan(trained, SPEC.model_copy(update={"trials": 5}))).end()  # without the start of five jobs
+    Background(launches.make_plan(trained, SPEC.model_copy(update={"trials": 5}))).end()  # without the start of five jobs
     options = {"cluster": "local", "options": {}}
     engine = SlurmEngine(trained / "slurm", gpus_per_trial=0, parallel=None, timeout_s=300.0, **options)
     spec = SPEC.model_copy(update={"trials": 6})

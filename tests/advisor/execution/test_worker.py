@@ -15,6 +15,8 @@ from advisor.execution import Ledger, launch
 from advisor.execution.engines.slurm import SlurmEngine
 from advisor.model.spec import Sampler
 
+pytestmark = pytest.mark.xdist_group("tracking server")  # they share servers
+
 
 def test_no_outcome_is_lost_while_the_server_is_unreachable(training, proxy):
     running = Background(make_plan(training, uri=f"http://127.0.0.1:{proxy.port}"))

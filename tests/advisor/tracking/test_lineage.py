@@ -15,6 +15,8 @@ from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.tracking import read_rounds, read_study, study_tags
 from advisor.tracking.lineage import find_study, lineages, places
 
+pytestmark = pytest.mark.xdist_group("tracking server")  # they share servers
+
 LOSS = Objective(metric="loss", direction="minimize")
 
 

@@ -9,7 +9,7 @@ import pickle
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -236,15 +236,41 @@ HARM: dict[str, tuple[Harm, str]] = {
 }
 
 
+class Shipped(NamedTuple):
+    uri: str
+    folder: Path
+    run_id: str
+    tag: str
+
+
+@pytest.fixture(scope="module")
+def shipped_once(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Shipped:
+    folder = tmp_path_factory.mktemp("shipped")
+    uri = f"sqlite:///{shutil.copy(empty_store, folder / 'mlflow.db')}"
+    MlflowClient(uri).create_experiment("study", artifact_location=(folder / "artifacts").as_uri())
+    run_id = ship(uri, folder / "spool", *training(range(1000)))
+    shutil.copytree(folder / "artifacts", folder / "whole")
+    return Shipped(uri, folder, run_id, MlflowClient(uri).get_run(run_id).data.tags[contract.TAG_CURVE_FILES])
+
+
+@pytest.fixture
+def shipped(shipped_once: Shipped) -> Shipped:
+    """A run of 1,000 steps, whose artifacts and tag a test may change."""
+    MlflowClient(shipped_once.uri).set_tag(shipped_once.run_id, contract.TAG_CURVE_FILES, shipped_once.tag)
+    shutil.rmtree(shipped_once.folder / "artifacts")
+    shutil.copytree(shipped_once.folder / "whole", shipped_once.folder / "artifacts")
+    return shipped_once
+
+
 @pytest.mark.parametrize("harm", HARM)
 def test_a_file_that_will_not_do_is_said_and_the_store_is_read(
-    store: str, tmp_path: Path, harm: str, monkeypatch: pytest.MonkeyPatch
+    shipped: Shipped, tmp_path: Path, harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run_id = ship(store, tmp_path / "spool", *training(range(1000)))
+    run_id = shipped.run_id
     do, reason = HARM[harm]
-    do(artifact(tmp_path, run_id))
-    by_sql, by_client = both_ways(store)
+    do(artifact(shipped.folder, run_id))
+    by_sql, by_client = both_ways(shipped.uri)
     (warning,) = by_sql.warnings
     assert reason in warning
     assert by_client.warnings == by_sql.warnings
@@ -261,11 +287,11 @@ PARTS = (
 TAGS = ["no JSON", "[" * 4000, "[]", '{"parts": 3}', *(json.dumps({"parts": [part]}) for part in PARTS)]
 
 
-def test_a_tag_that_will_not_do_is_said(store: str, tmp_path: Path) -> None:
-    run_id = ship(store, tmp_path / "spool", *training(range(1000)))
+def test_a_tag_that_will_not_do_is_said(shipped: Shipped) -> None:
+    run_id = shipped.run_id
     for tag in TAGS:
-        MlflowClient(store).set_tag(run_id, contract.TAG_CURVE_FILES, tag)
-        for read in both_ways(store):
+        MlflowClient(shipped.uri).set_tag(run_id, contract.TAG_CURVE_FILES, tag)
+        for read in both_ways(shipped.uri):
             (warning,) = read.warnings
             assert "was not used" in warning
             assert column(read, run_id, "train/loss")[0] == [*range(500), *range(501, 1000, 2)]

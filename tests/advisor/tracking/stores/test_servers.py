@@ -23,6 +23,8 @@ from advisor.tracking.stores.database import RunDatabase
 from advisor.tracking.stores.location import StoreLocation, parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
+pytestmark = pytest.mark.xdist_group("tracking server")  # they share servers
+
 
 def test_postgresql_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_postgres: str) -> None:
     pytest.importorskip("psycopg")
