@@ -58,7 +58,7 @@ def start_server() -> Iterator[Callable[[str], str]]:
     for process in running:
         process.terminate()
     for process in running:
-        process.wait(20)
+        process.wait(120)
 
 
 class Served(NamedTuple):

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.templates.conftest import open_page
+from tests.templates.conftest import open_page, window
 
-__all__ = ["open_page"]
+__all__ = ["open_page", "window"]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from promise import kept, studies
 from studies import make_study
 
 from advisor.computed.pipeline.ties import reason_settings_tie
@@ -64,7 +63,7 @@ def test_few_settings_that_are_equal_rarely_differ_by_chance() -> None:
 def test_policies_of_equal_quality_rarely_differ_by_chance(trials: int, completions: int) -> None:
     """Right-or-wrong rewards of prompts of all difficulties; each trial samples its own completions."""
     rng, prompts, differ = np.random.default_rng(trials), 64, 0
-    for _ in studies(400):
+    for _ in range(200):
         right = rng.binomial(completions, rng.random(prompts), (trials, prompts)) / completions
         deviations = np.sqrt(right * (1 - right) * completions / (completions - 1)).mean(1)
         made = make_study(
@@ -75,4 +74,4 @@ def test_policies_of_equal_quality_rarely_differ_by_chance(trials: int, completi
             tags=[{"n_valid": str(prompts)}] * trials,
         )
         differ += reason_settings_tie(made) is None
-    assert kept(differ, len(studies(400)))
+    assert differ <= 20  # 5 % of 200, and 3 standard deviations
