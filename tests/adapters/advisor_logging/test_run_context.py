@@ -43,14 +43,24 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "repository"
 
 
-def test_a_plain_run_gets_the_commit_the_command_and_the_seed(repository: Path, database: str) -> None:
-    words = [sys.executable, "train.py", "--seed", "3", "--api-key", "my-secret-key"]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": database}
-    done = subprocess.run(words, cwd=repository, env=environment, capture_output=True, text=True, check=True)
+def test_a_plain_run_gets_the_commit_the_command_and_the_seed_with_any_command_line(repository: Path, database: str) -> None:
+    words = [sys.executable, "train.py", "--seed", "3", "--api-key", "my-secret-key", "bad\udcff", "x" * 20_000]
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": database, "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run(
+        words, cwd=repository, env=environment, capture_output=True, encoding="utf-8", check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
     tags = ast.literal_eval(done.stdout.splitlines()[-1])
     assert set(tags) == {"advisor.command", "advisor.git_commit", "advisor.seed"}
-    assert tags["advisor.command"].endswith("train.py --seed 3 --api-key '***'")
+    assert "train.py --seed 3 --api-key '***' 'bad\ufffd' xxx" in tags["advisor.command"]
+    assert tags["advisor.command"].endswith("x" * 4000)
+    assert all(len(text) <= MAX_VALUE_CHARS for text in tags.values())
     assert (tags["advisor.git_commit"], tags["advisor.seed"]) == (git(repository, "rev-parse", "HEAD"), "3")
+
+
+def test_a_seed_that_no_store_takes_is_changed_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADVISOR_SEED", "bad\udcff" + "x" * 20_000)
+    assert RunContext().tags()["advisor.seed"] == ("bad\ufffd" + "x" * 20_000)[:MAX_VALUE_CHARS]
 
 
 @pytest.mark.parametrize(("number", "known"), [(7, "7"), (2**32, None), (14410939764297684085, None)])
@@ -60,20 +70,6 @@ def test_a_seed_that_pytorch_drew_itself_is_no_seed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch, "initial_seed", lambda: number)
     monkeypatch.setattr(sys, "argv", ["train.py"])
     assert RunContext().tags().get("advisor.seed") == known
-
-
-def test_any_command_line_starts_a_run(repository: Path, database: str) -> None:
-    bad, long = "bad\udcff", "x" * 20_000
-    words = [sys.executable, "train.py", bad, long]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": database, "PYTHONIOENCODING": "utf-8", "ADVISOR_SEED": bad + long}
-    done = subprocess.run(
-        words, cwd=repository, env=environment, capture_output=True, encoding="utf-8", check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    tags = ast.literal_eval(done.stdout.splitlines()[-1])
-    assert " 'bad\ufffd' xxx" in tags["advisor.command"]
-    assert tags["advisor.command"].endswith("x" * 4000)
-    assert all(len(text) <= MAX_VALUE_CHARS for text in tags.values())
 
 
 def test_the_commit_is_found_without_git(repository: Path, tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from experiments import same, through_client
+from forks import Fork, run_script
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
@@ -247,7 +246,7 @@ def test_old_files_are_deleted_first(store: str, folder: Path, monkeypatch: pyte
     assert foreign.exists()
 
 
-def test_a_disk_that_is_full_costs_only_the_cache(store: str, folder: Path) -> None:
+def test_a_disk_that_is_full_costs_only_the_cache(store: str, folder: Path, tmp_path: Path) -> None:
     script = (
         "import resource, signal, sys; sys.dont_write_bytecode = True; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
@@ -255,12 +254,11 @@ def test_a_disk_that_is_full_costs_only_the_cache(store: str, folder: Path) -> N
         "from advisor.tracking.stores.reading import read_experiment\n"
         f"print(len(read_experiment('study', tracking_uri={store!r}).points['loss'].steps))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "160\n"
+    assert run_script(script, tmp_path) == (0, "160\n")
     assert [path for path in folder.rglob("*") if path.is_file()] == []
 
 
-def test_processes_at_once_agree(store: str) -> None:
+def test_processes_at_once_agree(store: str, tmp_path: Path) -> None:
     script = (
         "from advisor.tracking.stores import database; database.MIN_POINTS_TO_CACHE = 1\n"
         "from advisor.tracking.points import cache; cache.MAX_FILES = 1\n"
@@ -268,10 +266,10 @@ def test_processes_at_once_agree(store: str) -> None:
         f"for _ in range(20): p = read_experiment('study', tracking_uri={store!r}).points['loss']\n"
         "print(p.steps.sum(), p.runs.sum(), p.values[7])"
     )
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    running = [subprocess.Popen([sys.executable, "-c", script], **pipes) for _ in range(3)]
-    outputs = {process.communicate() for process in running}
+    running = [Fork(["-c", script], tmp_path, os.environ) for _ in range(3)]
+    outputs = {process.communicate(timeout=300) for process in running}
     assert len(outputs) == 1, outputs
+    assert [process.returncode for process in running] == [0, 0, 0], outputs
     same(read_by_sql(store), uncached(lambda: read_by_sql(store)))
 
 
