@@ -37,7 +37,7 @@ def large_page() -> str:
     return make_report(make_study(5000)).to_html()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def window(browser: Any) -> Iterator[Any]:
     """A window for the pages of many tests, which store nothing in it: to open one takes half a second of CPU time."""
     context = browser.new_context(**ORDINARY)
