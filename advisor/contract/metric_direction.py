@@ -37,6 +37,9 @@ _VAGUE_WORDS = frozenset("score average match".split())
 _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
 """Words that "negative" reverses, unlike "negative precision", which may be the precision on negative examples."""
 _TARGET_EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
+_CROSS_VALIDATION_SCORE = re.compile(r"(mean|split\d+)_test_score")
+"""Scikit-learn's name for the score of a setting on the held-out folds of a cross-validation. Each of these folds selects
+settings, so the folds are validation data."""
 
 
 @lru_cache(maxsize=4096)
@@ -47,6 +50,8 @@ def words_of_metric(name: str) -> tuple[str, ...]:
 
 
 def split_of_metric(name: str) -> DataSplit | None:
+    if _CROSS_VALIDATION_SCORE.fullmatch(name):
+        return "valid"
     return next((SPLIT_BY_WORD[word] for word in words_of_metric(name) if word in SPLIT_BY_WORD), None)
 
 
