@@ -77,11 +77,13 @@ def find_trial_runs(experiment: Experiment, objective: str) -> tuple[IntArray, l
 
 def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
     """Return whether a parent run is a trial: its children vary a hyperparameter that it logged, or none, as folds or repeats
-    do. The parent of a sweep is no trial, even if it logs the sweep's best value."""
-    trials = inference.parse_params([run.params for run in children])
+    do. The parent of a sweep is no trial, even if it logs the sweep's best value, or the best child's setting in all
+    hyperparameters that the children vary."""
+    own, *trials = inference.parse_params([parent.params, *(run.params for run in children)])
     names = {name for trial in trials for name in trial}
     varied_names = {name for name in names if len({t[name] for t in trials if name in t}) > 1}
-    return not varied_names or bool(varied_names & set(parent.params))
+    repeats_a_child = varied_names <= own.keys() and any(all(t.get(n) == own[n] for n in varied_names) for t in trials)
+    return not varied_names or (bool(varied_names & set(parent.params)) and not repeats_a_child)
 
 
 def _find_evaluation_runs(experiment: Experiment, indices: Sequence[int]) -> set[int]:

@@ -17,6 +17,7 @@ def test_a_sweeps_parent_is_no_trial_and_a_run_without_data_no_evidence():
     [
         ({"sweep": "x"}, [{"lr": 1}, {"lr": 2}], ["r1", "r2"]),  # logged its sweep's best value
         ({"lr": 3}, [{"lr": 1}, {"lr": 2}], ["r0", "r1", "r2"]),  # a trial itself
+        ({"lr": 2, "best_lr": 2}, [{"lr": 1}, {"lr": 2}], ["r1", "r2"]),  # logged its sweep's best setting
         ({"lr": 3}, [{}, {}], ["r0", "r1", "r2"]),  # folds
         ({"lr": 3}, [{"lr": 3, "seed": 1}, {"lr": 3, "seed": 2}], ["r0", "r1", "r2"]),  # repeats
         ({"lr": 3, "seed": 0}, [{"wd": 3, "seed": 1}, {"wd": 4, "seed": 2}], ["r1", "r2"]),
