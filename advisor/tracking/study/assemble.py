@@ -3,7 +3,7 @@
 | decision | module |
 |---|---|
 | which runs to exclude as probes; which runs are trials | `probes` |
-| which logged parameters are hyperparameters | `hyperparameters` |
+| which logged parameters are hyperparameters | `hyperparameters`; without parameters, `tagged` reads the tags |
 | which of several populations to analyse | `populations` |
 | which runs continue an interrupted run | `continued` |
 | which objective is optimised | `objective` |
@@ -37,6 +37,7 @@ from advisor.tracking.study.objective import choose_objective
 from advisor.tracking.study.populations import select_population
 from advisor.tracking.study.probes import exclude_probe_runs, find_trial_runs
 from advisor.tracking.study.space import build_space
+from advisor.tracking.study.tagged import hyperparameters_from_tags
 from advisor.tracking.study.targets import add_reached_target
 from advisor.tracking.study.trials import build_trials
 from advisor.tracking.study_tags import latest_study_file
@@ -58,7 +59,8 @@ def assemble(
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; train some trials first")
     reading = reading or (spec.reading if spec is not None else None) or Reading()
-    experiment, left_out = drop_non_hyperparameters(exclude_probe_runs(experiment), spec, reading)
+    experiment, read_from_tags = hyperparameters_from_tags(exclude_probe_runs(experiment))
+    experiment, left_out = drop_non_hyperparameters(experiment, spec, reading)
     population = select_population(
         experiment,
         reading.population,
@@ -78,7 +80,7 @@ def assemble(
     summaries = {name for name, block in curves.blocks.items() if (np.diff(block.offsets) <= 1).all()}
     points = {name: len(block.steps) for name, block in curves.blocks.items()}
     warnings = [*population.warnings, *experiment.warnings, *aim.warnings, *run_warnings]
-    decisions = [*population.decisions, *joined, *left_out, *kind_decisions]
+    decisions = [*population.decisions, *joined, *read_from_tags, *left_out, *kind_decisions]
     study = Study(
         spec=space.spec,
         trials=trials.trials,
