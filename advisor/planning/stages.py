@@ -50,9 +50,10 @@ def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     """Return the stages by priority. By default, stability comes first; if instability does not limit training, the search
     space comes first.
 
-    A sure finding on the training length comes before an unsure finding on the end of a range. Overfitting that does not harm
-    the objective comes last; harmful overfitting comes before findings on the training length that are only notes, because
-    regularised trials may need more steps.
+    A sure finding on the training length comes before an unsure finding on the end of a range, except the high end of a
+    learning-rate range: at too low a rate, every training seems too short, and a higher rate costs no steps. Overfitting that
+    does not harm the objective comes last; harmful overfitting comes before findings on the training length that are only
+    notes, because regularised trials may need more steps.
 
     Instability matters only if it limits training to learning rates that are too low (playbook: "Identifying unstable
     workloads"). Instability does not matter if the best trials lie at the low end of the learning-rate range, or if all
@@ -88,7 +89,12 @@ def _only_length_is_sure(findings: Sequence[Finding]) -> bool:
         length_sure
         and bool(earlier_causes)
         and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier_causes)
+        and not any(_wants_higher_rate(f) and f.confidence >= MIN_CONFIDENCE for f in earlier_causes)
     )
+
+
+def _wants_higher_rate(finding: Finding) -> bool:
+    return finding.goal == "boundary" and finding.side == "high" and is_learning_rate(finding.subject or "")
 
 
 def _instability_limits_training(study: Study, finding: Finding) -> bool:

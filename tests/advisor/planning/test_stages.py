@@ -33,6 +33,22 @@ def test_an_unsure_end_does_not_put_off_a_sure_length(edge: float, length: float
     assert sorted(goals) == sorted(set(goals))
 
 
+@pytest.mark.parametrize(
+    ("subject", "side", "confidence", "first"),
+    [
+        ("lr", "high", 0.6, "boundary"),
+        ("lr", "high", 0.4, "steps"),
+        ("lr", "low", 0.6, "steps"),
+        ("dropout", "high", 0.6, "steps"),
+    ],
+)
+def test_a_higher_learning_rate_comes_before_a_longer_training(subject: str, side: str, confidence: float, first: str) -> None:
+    end = found("space-boundary", "boundary", WIDER, confidence=confidence, subject=subject, side=side).findings[0]
+    longer = found("curve-still-improving", "steps", MIN_MISMATCH_RATIO, confidence=0.95).findings[0]
+    goals = [g for stage in stage_order(STUDY, [end, longer]) for g in stage]
+    assert min(("boundary", "steps"), key=goals.index) == first
+
+
 @pytest.mark.parametrize(("severity", "last"), [("note", "regularisation"), ("warning", "exploitation")])
 def test_overfitting_that_does_not_harm_the_objective_comes_last(severity: str, last: str) -> None:
     findings = found("curve-overfitting", "regularisation", severity=severity).findings
