@@ -5,7 +5,7 @@ policy's reward fell below its start. It learned nothing if it stays on a platea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +61,7 @@ def find_silent_failures(
     candidates = [t for t in trials if t not in ends and len(costs.curves[t].finite) > MIN_PLATEAU_EVALUATIONS]
     min_gain = min_detectable_difference(costs, examples)
     for trial in candidates:
-        if reason := _collapse_clause(costs, trial, min_gain) or _joint_collapse_evidence(blocks, costs, trial):
+        if reason := _collapse_clause(blocks, costs, trial, min_gain) or _joint_collapse_evidence(blocks, costs, trial):
             ends[trial] = TrialEnd("diverged", reason)
     ends |= {t: TrialEnd("diverged", reason) for t, reason in _fallen_rewards(costs, candidates).items() if t not in ends}
     candidates = [t for t in candidates if t not in ends]
@@ -119,8 +119,10 @@ def _count_trailing_true(mask: BoolArray) -> int:
     return len(mask) - (int(false_indices[-1]) + 1 if len(false_indices) else 0)
 
 
-def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
-    """Return a clause if the trial lost its improvement and then stayed constant. A gain below min_gain may be chance."""
+def _collapse_clause(blocks: CurveBlocks, costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
+    """Return a clause if the trial lost its improvement and then stayed constant. A gain below min_gain may be chance. If the
+    training loss fell and stayed low, the trial did not diverge: it may only have learned the frequencies of the classes. The
+    loss of a policy shows nothing."""
     curve = costs.curves[trial].finite
     first, best = costs.start_cost(trial), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
@@ -132,6 +134,7 @@ def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
         or gain < min_gain
         or gain <= MIN_LEARNED_IMPROVEMENT * costs.cost_range
         or length <= longest_temporary_plateau(costs.curves, level, _MAX_CONSTANT_DISTANCE * gain)
+        or (not costs.rewards and _has_falling_train_loss(blocks, costs, trial))
     ):
         return ""
     step = int(curve.steps[len(curve) - length])
@@ -143,11 +146,7 @@ def _joint_collapse_evidence(blocks: CurveBlocks, costs: ObjectiveCosts, trial: 
     """Return a clause if objective and training loss both lost most of their improvement. A failed classifier may guess one
     class after another, so its accuracy need not be constant."""
     curve = costs.curves[trial].finite
-    losses = (m for m in blocks if m != costs.metric and metric_direction.quantity_words(m) == ("loss",))
-    for metric in (m for m in losses if metric_direction.split_of_metric(m) in ("train", None)):
-        loss = blocks[metric].curve(trial).finite
-        if len(loss) <= 2 * MIN_PLATEAU_EVALUATIONS:
-            continue
+    for metric, loss in _train_losses(blocks, costs, trial):
         # The losses of policies and adversarial networks need not decrease, so they are weak evidence.
         share = _MIN_JOINTLY_LOST_GAIN_FRACTION if _has_fallen_clearly(loss.values) else _MIN_LOST_GAIN_FRACTION
         if (levels := _lost_loss_levels(loss.values, share)) is None:
@@ -161,6 +160,22 @@ def _joint_collapse_evidence(blocks: CurveBlocks, costs: ObjectiveCosts, trial: 
             loss_text = f"each lost at least {words.share(share)} of its gain"
             return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rise_text}; {loss_text}"
     return ""
+
+
+def _has_falling_train_loss(blocks: CurveBlocks, costs: ObjectiveCosts, trial: int) -> bool:
+    losses = (loss.values for _, loss in _train_losses(blocks, costs, trial))
+    return any(_has_fallen_clearly(v) and _lost_loss_levels(v, _MIN_JOINTLY_LOST_GAIN_FRACTION) is None for v in losses)
+
+
+def _train_losses(blocks: CurveBlocks, costs: ObjectiveCosts, trial: int) -> Iterator[tuple[str, Curve]]:
+    """Yield the name and the finite points of each training loss with enough points to judge."""
+    for metric, block in blocks.items():
+        of_training = metric_direction.split_of_metric(metric) in ("train", None)
+        if metric == costs.metric or metric_direction.quantity_words(metric) != ("loss",) or not of_training:
+            continue
+        loss = block.curve(trial).finite
+        if len(loss) > 2 * MIN_PLATEAU_EVALUATIONS:
+            yield metric, loss
 
 
 def _fallen_rewards(costs: ObjectiveCosts, trials: Sequence[int]) -> dict[int, str]:

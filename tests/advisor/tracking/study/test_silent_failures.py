@@ -25,6 +25,16 @@ def test_a_collapse_to_a_constant():
     assert study.trials[2].reason == "val/accuracy fell back from 0.813 to the constant 0.1 at step 13"
 
 
+@pytest.mark.parametrize(("end", "status"), [(2.3, "diverged"), (2.0, "complete")])
+def test_constant_guesses_at_a_low_training_loss_are_no_divergence(end, status):
+    """The network learns the frequencies of the classes, by which the training loss falls from 2.6 to 2."""
+    study = _study(
+        lambda i, s: (0.3 if s in (3, 4) else 0.1) if i == 2 else _rising(i, s),
+        train__loss=lambda i, s: (end if s > 12 else max(2.6 - 0.1 * s, 2.0)) if i == 2 else 2.3 / s,
+    )
+    assert (study.trials[2].status == "diverged") == (status == "diverged")
+
+
 @pytest.mark.parametrize(
     ("costs", "losses"),
     [
