@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from advisor.computed.pipeline.reproduction import reproduction_facts
-from advisor.engine.rule import Rule
+from advisor.engine.rule import Count, Relation, Rule
+from advisor.model.change import Advise
 from advisor.model.evidence import TableRow, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Code, Message, Name, list_message, say
+from advisor.model.message import Code, Message, Name, Objective, list_message, say
 from advisor.model.study import Study, Trial
 
 _DEFAULT_STUDY_NAMES = {"", "0", "default", "test", "untitled", "experiment"}
@@ -22,13 +23,15 @@ class Tracking(Rule):
     The rule reads the logged facts of the trials that ended. Each trial needs a logged command, a commit of the code
     (uncommitted changes are acceptable, because they are stored with the run) and a study name other than the default, and all
     trials need the same code. If any of this information is missing, the finding also mentions a missing goal: a sentence on
-    the question that the study answers.
+    the question that the study answers. If no trial with a result has a hyperparameter, a seed or a commit of its own, the
+    finding is critical.
 
     ## Why it matters
     An experiment that cannot be found or repeated has little value. If the code changed between trials, the trials differ in
-    more than their hyperparameters.
+    more than their hyperparameters. Without hyperparameters, nothing shows which setting a result belongs to.
 
     ## What to do
+    Log hyperparameters as parameters, in the same run as the objective.
     Run training from a git repository with the advisor's training hook. Name the study, and write its goal into the study file.
     The study sheet of the report lists all information for repeating the study.
 
@@ -39,8 +42,23 @@ class Tracking(Rule):
 
     playbook = "Setting up experiment tracking"
     goal = "pipeline"
+    explains = (
+        Relation(
+            rules=("adopt",),
+            shares="study",
+            because="Without logged hyperparameters, runs with different settings look like repeats.",
+            cause_at="somewhere",
+        ),
+    )
+
+    unnamed: Count = 3
+    """Minimum number of trials with a result but without hyperparameters for a critical finding; one or two trials may be tests
+    of the code. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
+        if (finding := self._report_missing_hyperparameters(study)) is not None:
+            yield finding
+            return
         ended_trials = [t for t in study.trials if study.ended[t.index]]
         with_command = [t for t in ended_trials if "command" in t.facts]
         if not with_command:
@@ -58,6 +76,34 @@ class Tracking(Rule):
             advice = "Compare trials of one commit, or check that the changes between commits do not affect the training."
             message = say(text, n=len(other_trials), trials=len(ended_trials), commits=len(commits))
             yield self._build_finding(study, message, advice, other_trials, 0.6)
+
+    def _report_missing_hyperparameters(self, study: Study) -> Finding | None:
+        ranked = study.ranked()
+        is_known = any(t.params or t.seed is not None for t in ranked) or len({t.commit for t in ranked}) > 1
+        if len(ranked) < self.unnamed or is_known:
+            return None
+        results = [Objective(study.objective_value(float(study.costs[t.index]))) for t in (ranked[0], ranked[-1])]
+        elsewhere = [t for t in study.trials if t.params]
+        text = (
+            "None of the {n} trials with a result logged a hyperparameter, so nothing shows why {metric} differs between them."
+        )
+        metric = Name(study.spec.objective.metric)
+        advice = "Log the hyperparameters of each run as parameters, in the same run as {metric}."
+        action = say(advice, metric=metric)
+        return self.finding(
+            say(text, n=len(ranked), metric=metric),
+            action=action,
+            severity="critical",
+            confidence=1.0,
+            subject="parameters",
+            trials=ranked,
+            evidence=table(
+                ("trials with a result but without hyperparameters", len(ranked)),
+                ("best and worst result", list_message(results, 2)),
+                ("runs with hyperparameters but without a result", len(elsewhere)),
+            ),
+            changes=(Advise(text=str(action)),),
+        )
 
     def _report_missing_facts(self, study: Study, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
         without_command = [t for t in ended_trials if "command" not in t.facts]

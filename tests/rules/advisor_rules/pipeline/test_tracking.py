@@ -90,3 +90,22 @@ def test_it_keeps_its_promise():
         commit = f"{rng.integers(2**40):x}"
         tags = [{**WHOLE, "git_commit": commit, "git_dirty": str(rng.random() < 0.5).lower()}] * int(rng.integers(1, 20))
         assert verdict(RULE, study(*tags)).status == "quiet"
+
+
+def test_results_without_hyperparameters_are_critical():
+    losses = [[1.0, 0.5 + 0.1 * i] for i in range(6)]
+    (finding,) = verdict(RULE, make_study([{}] * 6, {"val/loss": losses})).findings
+    assert finding.severity == "critical"
+    assert str(finding.message).startswith("None of the 6 trials with a result logged a hyperparameter")
+    assert finding.action == "Log the hyperparameters of each run as parameters, in the same run as val/loss."
+
+
+def test_seeds_commits_or_few_trials_need_no_hyperparameters():
+    losses = {"val/loss": [[1.0, 0.5 + 0.1 * i] for i in range(6)]}
+    commits = [{"git_commit": f"{i:040}", "command": "python train.py"} for i in range(6)]
+    for made in (
+        make_study([{}] * 6, losses, seeds=range(6)),
+        make_study([{}] * 6, losses, tags=commits),
+        make_study([{}] * 2, {"val/loss": losses["val/loss"][:2]}),
+    ):
+        assert not any(f.severity == "critical" for f in verdict(RULE, made).findings)
