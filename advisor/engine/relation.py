@@ -9,13 +9,16 @@ from advisor.model.evidence import AxisEvidence
 from advisor.model.finding import Finding, Severity
 from advisor.model.space import is_learning_rate
 
-SharedProperty = Literal["study", "trials", "a trial", "subject", "end", "axis", "rates", "low rates", "high rates"]
+SharedProperty = Literal[
+    "study", "trials", "a trial", "subject", "other subject", "end", "axis", "rates", "low rates", "high rates"
+]
 """The property that a finding (the effect) and the finding that causes it must have in common:
 
 - study: nothing, because the cause concerns the whole study
 - trials: at least half of the effect's trials also show the cause
 - a trial: at least one of the effect's trials shows the cause
 - subject: the same hyperparameter or metric, or one hyperparameter of a pair
+- other subject: nothing, and the subjects of both have no hyperparameter in common
 - end: the same hyperparameter and the same end of its range
 - axis: the effect's subject is a hyperparameter that the cause plots as evidence
 - rates: the effect concerns a learning rate
@@ -96,6 +99,8 @@ def _share_property(effect: Finding, cause: Finding, shared: SharedProperty) -> 
         return bool(set(effect.trials) & set(cause.trials))
     if shared == "subject":
         return _have_one_subject(effect, cause)
+    if shared == "other subject":
+        return None not in (effect.subject, cause.subject) and not _have_one_subject(effect, cause)
     if shared == "end":
         return _have_one_subject(effect, cause) and effect.side == cause.side
     if shared == "axis":

@@ -56,6 +56,8 @@ def with_narrower_ranges(study: Study, spec: StudySpec, keep: Collection[SpecPar
     possible_ranges = {
         n: e for n, e in promising.narrower_ranges(study, spec).items() if not (varies_momentum and is_learning_rate(n))
     }
+    if any(_exceeds_tried_range(study, spec, name) for name in spec.searched.keys() & study.searched.keys()):
+        return spec
     limited_ranges = {name: _limit_ends_to_findings(study, spec, name, ends, keep) for name, ends in possible_ranges.items()}
     ranges = {n: ends for n, ends in limited_ranges.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
     spec_before, by_findings = spec, {name for name, _ in keep}
@@ -74,6 +76,14 @@ def with_narrower_ranges(study: Study, spec: StudySpec, keep: Collection[SpecPar
     if ranges and spec.trials and spec.goal == explore.more_trials_goal(spec_before):
         spec = spec.model_copy(update={"goal": explore.more_trials_goal(spec, ranges)})
     return validate_spec(spec)
+
+
+def _exceeds_tried_range(study: Study, spec: StudySpec, name: str) -> bool:
+    """Return whether the range of the next study extends beyond the range that `study` searched."""
+    now, tried = spec.parameters[name], round_inferred_range(study, name)
+    if not (now.numeric and tried.numeric) or None in (now.low, now.high, tried.low, tried.high):
+        return False
+    return not (tried.contains(now.low) and tried.contains(now.high))
 
 
 def _limit_ends_to_findings(

@@ -115,6 +115,13 @@ class SpaceBoundary(Rule):
             because="The best settings lie at an end of the searched range; which hyperparameters matter beyond this end is "
             "unknown.",
         ),
+        Relation(
+            rules=("space-shrink", "scientific-effect"),
+            shares="other subject",
+            min_severity="warning",
+            because="The best settings lie at an end of the searched range; which values of other hyperparameters are best beyond "
+            "this end is unknown.",
+        ),
     )
 
     best: Count = 5

@@ -9,7 +9,7 @@ from advisor.engine.registry import load_rules
 from advisor.engine.relation import Relation
 from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
-from advisor.model.finding import Finding, Verdict
+from advisor.model.finding import Finding, Severity, Verdict
 
 
 def found(rule: str, *trials: str, **fields: Any) -> Finding:
@@ -80,6 +80,16 @@ def test_instability_explains_a_boundary_of_the_same_end_only() -> None:
     assert after(edge, here)["space-boundary"].explained_by is not None
     for other in (here.model_copy(update={"side": "low"}), here.model_copy(update={"subject": "momentum"})):
         assert after(edge, other)["space-boundary"].explained_by is None
+
+
+@pytest.mark.parametrize("rule", ["space-shrink", "scientific-effect"])
+@pytest.mark.parametrize(
+    ("severity", "subject", "waits"), [("warning", "lr", True), ("warning", "x", False), ("note", "lr", False)]
+)
+def test_other_hyperparameters_wait_for_the_end_of_a_range(rule: str, severity: Severity, subject: str, waits: bool) -> None:
+    end = found("space-boundary", subject=subject, side="high", severity=severity)
+    explained = after(end, found(rule, subject="x", severity="note"))[rule].explained_by
+    assert (explained is not None and explained.waits) == waits
 
 
 def test_lower_rates_come_before_tighter_clipping_at_high_ones() -> None:

@@ -109,6 +109,19 @@ def test_the_trials_may_cut_both_ends_of_a_range_that_was_inferred() -> None:
     assert 1.4e-3 < lr.high < 1e-2
 
 
+@pytest.mark.parametrize(("high", "narrowed"), [(0.1, True), (0.3, False)])
+def test_other_ranges_stay_if_an_end_moves_beyond_all_tried_values(high: float, narrowed: bool) -> None:
+    rates = np.geomspace(1e-5, 1e-1, 20)
+    temperatures = [float(2 + (7 * i) % 20) for i in range(20)]
+    params = [{"lr": float(r), "temperature": t} for r, t in zip(rates, temperatures, strict=True)]
+    costs = [0.3 + 0.1 * (5 - np.log10(r) - 6) ** 2 + 0.01 * (t - 18) ** 2 for r, t in zip(rates, temperatures, strict=True)]
+    space = {"lr": LR, "temperature": Parameter(low=2, high=21, scale="linear")}
+    study = make_study(params, {"val/loss": [[9.0, c] for c in costs]}, space=space)
+    spec = study.spec.with_parameter("lr", LR.model_copy(update={"high": high}))
+    other = with_narrower_ranges(study, spec, keep=[("lr", "high")]).parameters["temperature"]
+    assert (other != spec.parameters["temperature"]) == narrowed
+
+
 def test_a_range_that_a_finding_widened_stays() -> None:
     study = sweep()
     wider = study.spec.with_parameter("lr", LR.model_copy(update={"high": 1.0}))
