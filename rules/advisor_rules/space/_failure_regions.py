@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.computed.space import settings
+from advisor.computed.space import extension, settings
 from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparametrise, SetRange
 from advisor.model.evidence import AxisEvidence, axis_plot
 from advisor.model.learning_rate import searched_learning_rates
@@ -36,6 +36,10 @@ MIN_BEST_SETTINGS_SHARE = 0.02
 MAX_BEST_SETTINGS_SHARE = 0.25
 """Maximum number of best settings that a region of failures must not contain, as a share of the successful settings. In a small
 study, not all of the best five settings are good."""
+
+HIGHER_RATE_EXTENSION = 0.5
+"""Distance, in widths of the range, by which a learning-rate range is extended beyond the best trial if lower rates learned
+nothing. Our choice."""
 
 GOOD_SETTINGS_SHARE, MISSED_GOOD_PROBABILITY = 0.1, 0.2
 """Share of the settings that count as good, and probability that further good settings lie below the new range; `space-shrink`
@@ -86,6 +90,24 @@ def search_lower_rates(study: Study, unstable: bool) -> SetRange | None:
     lowest = float(np.nanmin(rates[1]))
     why = f"Every trial failed; {Number(lowest)} is the lowest {Name(rates[0])} that was tried"
     return SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why)
+
+
+def search_higher_rates(study: Study, level: float) -> SetRange | None:
+    """Return the change to search higher learning rates than all that were tried, if a rate separates the settings that failed
+    from those that did not, beyond chance, and the best trial has the highest rate. The caller has checked how they failed."""
+    rates, tried = searched_learning_rates(study), settings.settings_of_all_lengths(study)
+    if rates is None or rates[0] not in tried.numeric or not (best := study.ranked()[:1]):
+        return None
+    name, positions = rates[0], tried.numeric[rates[0]]
+    bad, fine = positions[tried.failed], positions[~tried.failed]
+    is_separated = bool(len(bad) and len(fine)) and bad.max() < fine.min() and rates[1][best[0].index] == np.nanmax(rates[1])
+    extended = extension.extend_range(study, name, "high", HIGHER_RATE_EXTENSION)
+    if not is_separated or math.comb(len(positions), len(bad)) * level < 1 or extended is None:
+        return None
+    domain = study.spec.parameters[name]
+    low = widening.round_range_end(as_number(domain.value_at_position(float(bad.max()))), domain)
+    why = f"All settings with {Name(name)} of {Number(low)} or less learned nothing, and the best trial has the highest value"
+    return SetRange(parameter=name, low=low, high=extended[0][1], scale=domain.scale, why=why)
 
 
 def _failing_trials_text(failed: int, total: int, place: MessagePart) -> Message:

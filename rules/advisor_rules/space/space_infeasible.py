@@ -59,7 +59,9 @@ class SpaceInfeasible(Rule):
     combination of two hyperparameters, exclude that corner of the space and keep the rest of the ranges. For failures that
     depend on learning rate and momentum, search lr / (1 - momentum) instead of the learning rate. If no region explains the
     failures, look for a bug first; the finding is critical if half of the trials fail without such a region. A range that is
-    too wide is never critical, even if it wastes most trials. Crashes of the program are no reason for a lower learning rate.
+    too wide is never critical, even if it wastes most trials. If all trials below a learning rate learned nothing, all others
+    learned, and the best one has the highest rate, search higher rates: unlike longer training, they cost no steps. Crashes of
+    the program are no reason for a lower learning rate.
 
     ## How sure
     Confidence is the probability, given the counts of settings, that the failure rate in this study is at least the threshold.
@@ -170,6 +172,9 @@ class SpaceInfeasible(Rule):
         severity: Severity = "critical" if everywhere else "note" if bad <= self.few else "warning"
         if higher_rates:
             severity = "note"
+            if (higher := _failure_regions.search_higher_rates(study, self.false_alarms)) is not None:
+                action = _rows.range_advice("Search higher values of {name}", higher.parameter, higher.low, higher.high)
+                return severity, action, (higher,)
         text = _advise_on_few_failed_settings(study) or higher_rates or UNEXPLAINED_FAILURES_ADVICE
         if 2 * failed.out_of_memory.sum() > failed.has_failed.sum():
             text = FREE_MEMORY_ADVICE

@@ -306,6 +306,20 @@ def test_trials_that_learned_nothing_at_low_rates_ask_for_higher_ones() -> None:
     assert str(finding.action).startswith("Search higher values of lr, or train longer")
 
 
+@pytest.mark.parametrize(("failed", "best", "high"), [(3, 5, True), (3, 4, False), (1, 5, False)])
+def test_higher_rates_are_searched_if_all_lower_ones_learned_nothing(failed: int, best: int, high: bool) -> None:
+    rates = np.geomspace(1e-6, 1e-4, 6)
+    curves = [[2.3, 2.3 if i < failed else 1.5 if i == best else 2.0 - 0.01 * i] for i in range(6)]
+    status = ["not_learned"] * failed + ["complete"] * (6 - failed)
+    study = make_study([{"lr": float(r)} for r in rates], {"val/loss": curves}, status=status)
+    (finding,) = verdict("space-infeasible", study).findings
+    (change,) = finding.changes
+    assert isinstance(change, SetRange) == high
+    if isinstance(change, SetRange):
+        assert rates[2] * 0.99 <= change.low < rates[3]
+        assert change.high >= 3e-4
+
+
 def seeds_of_one_failing_setting() -> Any:
     """Five settings with five seeds each; all seeds of the one with the highest learning rate fail."""
     params = [{"learning_rate": rate, "beta": b} for rate, b in ((0.001, 0.5), (0.002, 0.6), (0.003, 0.7), (0.004, 0.8))]
