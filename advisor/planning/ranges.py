@@ -81,9 +81,7 @@ def with_narrower_ranges(study: Study, spec: StudySpec, keep: Collection[SpecPar
 def _exceeds_tried_range(study: Study, spec: StudySpec, name: str) -> bool:
     """Return whether the range of the next study extends beyond the range that `study` searched."""
     now, tried = spec.parameters[name], round_inferred_range(study, name)
-    if not (now.numeric and tried.numeric) or None in (now.low, now.high, tried.low, tried.high):
-        return False
-    return not (tried.contains(now.low) and tried.contains(now.high))
+    return now.numeric and tried.numeric and not all(tried.contains(end) for end in (now.low, now.high) if end is not None)
 
 
 def _limit_ends_to_findings(
