@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -160,16 +161,26 @@ def _class_shares_from_loss(study: Study, trials: Sequence[Trial]) -> FloatArray
     them, log K; else an empty array.
 
     With many classes, every loss is near some log K. A model that learned something has a much higher accuracy than 1/K at this
-    loss, unless it only narrowed the classes down to K that it cannot tell apart.
+    loss, unless it only narrowed the classes down to K that it cannot tell apart. Only a count of right answers shows this: a
+    perplexity is a function of the same loss, so every model scores like guessing among K classes.
     """
     metric = study.signals.get("valid_loss")
     if metric in (None, study.spec.objective.metric) or not set(words_of_name(metric)) & _CROSS_ENTROPY_WORDS:
+        return np.empty(0)
+    if not _counts_right_answers(study.spec.objective.metric):
         return np.empty(0)
     lowest = min((float(c.values.min()) for t in trials if len(c := study.curve(t, "valid_loss").finite)), default=math.nan)
     classes = round(math.exp(lowest)) if 0 < lowest < math.log(1e6) else 0
     if classes < 2 or abs(lowest - math.log(classes)) > _MAX_DISTANCE_FROM_UNIFORM * math.log(classes):
         return np.empty(0)
     return np.full(classes, 1 / classes)
+
+
+def _counts_right_answers(metric: str) -> bool:
+    words = set(words_of_name(metric))
+    if words & (_REGRESSION_METRIC_WORDS | _CROSS_ENTROPY_WORDS):
+        return False
+    return bool(words & (_ERROR_RATE_WORDS | {"accuracy", "acc"})) or any(re.fullmatch(r"top\d+", word) for word in words)
 
 
 def _has_other_loss_unit(study: Study, entropy: float) -> bool:
