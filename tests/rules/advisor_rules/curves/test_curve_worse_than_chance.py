@@ -181,7 +181,7 @@ def test_the_lowest_validation_loss_shows_the_number_of_classes(lowest, right, s
 
 @pytest.mark.parametrize("metric", ["eval/perplexity", "eval/bits_per_byte"])
 def test_a_function_of_the_loss_does_not_show_the_number_of_classes(metric):
-    """The perplexity of a language model that learned well is e to the power of its loss, so it is near a whole number by chance."""
+    """A perplexity is e to the power of the loss, so it is near a whole number by chance."""
     losses = [np.log(11 * (1 + 0.005 * i) + 29 * np.exp(-8 * T)) for i in range(6)]
     values = [np.exp(v) if metric.endswith("perplexity") else v / np.log(2) for v in losses]
     training = [v + 0.01 for v in losses]
@@ -189,7 +189,7 @@ def test_a_function_of_the_loss_does_not_show_the_number_of_classes(metric):
         [{"lr": 0.1 * (i + 1)} for i in range(6)],
         {metric: values, "eval/loss": losses, "train/loss": training},
         objective=metric,
-        steps=STEPS[1:] + [100 * N],
+        steps=[*STEPS[1:], 100 * N],
     )
     assert study.signals["valid_loss"] == "eval/loss"
     assert verdict(RULE, study).status == "quiet"
