@@ -61,7 +61,29 @@ def find_trials_on_plateaus(
         clauses[trial] = f"{costs.metric} {how}{' like other trials' if peers else ''}"
     if len(clauses) > _MAX_PLATEAU_TRIALS_FRACTION * len(trials):
         return {}
-    return {**clauses, **_find_trials_no_better_than_plateau(costs, trials, results, clauses, levels)}
+    clauses |= _find_trials_no_better_than_plateau(costs, trials, results, clauses, levels)
+    return clauses if _do_other_trials_beat_plateau(costs, trials, results, clauses, levels) else {}
+
+
+def _do_other_trials_beat_plateau(
+    costs: ObjectiveCosts,
+    trials: Sequence[int],
+    results: Sequence[float],
+    failed: Mapping[int, str],
+    levels: Mapping[int, float],
+) -> bool:
+    """Return whether most of the other trials became better than the best plateau after the same number of steps.
+
+    If most of them learned something but are no better, the plateau is a usual result, such as the share of the most frequent
+    class in imbalanced data. Its trials must then not rank below trials with worse results.
+    """
+    plateaus = [t for t in failed if t in levels]
+    level = min((levels[t] for t in plateaus), default=math.inf)
+    steps = max((costs.curves[t].finite.steps[-1] for t in plateaus), default=0)
+    pairs = zip(trials, results, strict=True)
+    others = [r for t, r in pairs if t not in failed and costs.curves[t].finite.steps[-1] >= steps]
+    limit = level - MIN_LEARNED_IMPROVEMENT * (level - min(results))
+    return 2 * sum(result < limit for result in others) >= len(others)
 
 
 def _find_trials_no_better_than_plateau(

@@ -72,6 +72,13 @@ def test_a_trial_that_learned_up_to_the_level_of_a_plateau_is_no_failure():
     assert statuses(study) == ["complete"] * 5 + ["not_learned"]
 
 
+def test_a_level_that_few_other_trials_beat_is_a_usual_result():
+    """In imbalanced data, guessing the most frequent class scores 0.95, and trials that learn slowly score less."""
+    slow = [0.09 * (i + 4) for i in range(6)]
+    study = _study(lambda i, s: 0.95 if i > 3 else 0.95 + 0.0005 * s if i == 0 else 0.05 + slow[i] * s / 20)
+    assert set(statuses(study)) == {"complete"}
+
+
 def test_noisy_trials_at_a_plateau_do_not_hide_it():
     """With them, more than half of the trials learned nothing."""
     study = _study(lambda i, s: 0.25 + 0.01 * ((s + i) % 3) if i in (1, 2) else 0.25 if i > 2 else _rising(i, s))
