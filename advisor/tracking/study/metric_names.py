@@ -30,21 +30,28 @@ def is_window_or_system_metric(name: str) -> bool:
 def guess_objective(counts: Mapping[str, int]) -> str | None:
     """Return the most likely objective among metrics that tell the better direction. counts: trials that logged each metric.
     Preferred are validation to test, then reported quantities (accuracy) to losses, and those to an entropy or the accuracy of
-    single tokens, then curves to best values so far, then more trials. Without validation and test metrics, return the only
-    metric without a split in its name that is no loss, or else the only one, if any."""
+    single tokens, then curves to best values so far, then more trials, then a loss to its parts. Without validation and test
+    metrics, return the only metric without a split in its name that training does not minimise, or else the only one, if any."""
     directed_metrics = [m for m in counts if direction_of_metric(m) and may_measure_quality(m)]
     candidates = [m for m in directed_metrics if split_of_metric(m) in ("valid", "test")]
     if not candidates:
         metrics = [m for m in directed_metrics if split_of_metric(m) is None]
-        preferred_metrics = [m for m in metrics if not {"loss", "entropy"} & set(quantity_words(m))] or metrics
+        preferred_metrics = [m for m in metrics if not _is_training_signal(m)] or metrics
         return preferred_metrics[0] if len(preferred_metrics) == 1 else None
 
-    def rank(metric: str) -> tuple[bool, bool, bool, bool, int, str]:
+    def rank(metric: str) -> tuple[bool, bool, bool, bool, int, int, str]:
         is_derived = bool(_DERIVED_METRIC_WORDS & set(words_of_metric(metric)))
         is_test, is_loss = split_of_metric(metric) == "test", "loss" in quantity_words(metric)
-        return is_test, describes_model_predictions(metric), is_loss, is_derived, -counts[metric], metric
+        loss_words = len(quantity_words(metric)) if is_loss else 0
+        return is_test, describes_model_predictions(metric), is_loss, is_derived, -counts[metric], loss_words, metric
 
     return min(candidates, key=rank)
+
+
+def _is_training_signal(name: str) -> bool:
+    """Return whether the metric is what training minimises, such as a loss or the temporal-difference error of a policy."""
+    words = set(quantity_words(name))
+    return bool({"loss", "entropy"} & words) or {"td", "error"} <= words
 
 
 def describes_model_predictions(name: str) -> bool:

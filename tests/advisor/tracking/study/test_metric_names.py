@@ -73,6 +73,8 @@ def test_the_word_that_says_what_is_measured_decides_the_direction(metric, direc
         (["accuracy", "f1", "loss"], None),
         (["ctc_loss", "aux_loss"], None),
         (["accuracy", "val_loss"], "val_loss"),
+        (["val_aux_loss", "val_loss"], "val_loss"),
+        (["episode_return", "td_error"], "episode_return"),
         (["time", "train_loss"], None),
         (["success_rate", "policy_loss", "value_loss", "entropy"], "success_rate"),
         (["rollout/ep_rew_mean", "rollout/ep_len_mean", "train/loss", "time/fps"], "rollout/ep_rew_mean"),
