@@ -73,17 +73,21 @@ class GradAccumulation(Rule):
     ) -> Finding:
         """n_batches: micro-batches per step; size: examples in a micro-batch; fits_at_once: micro-batches that fit into memory
         together; peak: maximum used share of the device's memory."""
-        peak_is_known, size_is_known = math.isfinite(peak), math.isfinite(size)
+        peak_is_known = math.isfinite(peak)
+        part_counts = sorted({batches.micro_batches(t) for t in accumulating})
+        sizes = {batches.batch_size_per_rank(t) for t in accumulating}
+        is_equal, size_is_known = len(part_counts) == 1, len(sizes) == 1 and math.isfinite(size)
         fewer_count = math.ceil(n_batches / fits_at_once)
         statement = say(
             "Gradients are accumulated over {parts} micro-batches{of} in {trials}{memory}",
-            parts=n_batches,
+            parts=n_batches if is_equal else say("{low} to {high}", low=part_counts[0], high=part_counts[-1]),
             of=say(" of {n} examples", n=size) if size_is_known else "",
             trials=_accumulating_trials_text(accumulating, ended_count),
             memory=say(", and their tensors take {peak} of the memory", peak=Percent(peak)) if peak_is_known else "",
         )
         instruction = say(
-            "Process the whole batch{of} at once", of=say(" of {n} examples", n=n_batches * size) if size_is_known else ""
+            "Process the whole batch{of} at once",
+            of=say(" of {n} examples", n=n_batches * size) if size_is_known and is_equal else "",
         )
         if fewer_count > 1:
             instruction = say("Accumulate over {fewer} larger micro-batches", fewer=fewer_count)

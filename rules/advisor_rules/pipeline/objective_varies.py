@@ -27,7 +27,10 @@ _MAX_HYPERPARAMETERS = 6
 _LOSS_WORDS = frozenset("loss contrastive infonce nce ntxent".split())
 _PART_WORDS = _LOSS_WORDS | frozenset("kl kld recon reconstruction nll bce ce mse mae penalty".split())
 _TEMPERATURE_WORDS = frozenset(("temperature", "temp"))
-_WEIGHT_ACTION = "Compare trials by a sum of {parts} with the same weights in all trials, or by another metric that does not depend on {name}."
+_WEIGHT_ACTION = (
+    "Compare trials by a sum of {parts} with the same weights in all trials, or by another metric that does not depend on "
+    "{name}."
+)
 _NAME_ACTION = "Compare trials by a metric that does not depend on {name}, such as {example}."
 
 

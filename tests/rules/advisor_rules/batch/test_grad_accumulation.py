@@ -49,6 +49,14 @@ def test_hyperparameters_of_the_accumulation_are_changed():
     assert spec.parameters["per_device_train_batch_size"].value == 32
 
 
+def test_numbers_that_differ_between_trials_are_all_stated():
+    """The number is searched, so no single batch size describes the study."""
+    params = [{"gradient_accumulation_steps": n, "per_device_train_batch_size": 8} for n in (2, 4, 8)]
+    (finding,) = verdict("grad-accumulation", make_study(params, {"val/loss": [[2.0, 1.0]] * 3})).findings
+    assert "over 2 to 8 micro-batches of 8 examples in all 3 trials" in finding.message
+    assert "Process the whole batch at once" in finding.action
+
+
 QUIET = {
     "none": study_of(parts=1),
     "memory is used": study_of(gib=60),
