@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from advisor.computed.space.promising import PROMISING_RANGE_REASON
 from advisor.model.change import SetField, SetRange, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
@@ -113,7 +114,15 @@ def action_lines(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     changed_rows = _merged_change_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
     if not sentences or not changed_rows or len(changed_rows) != len(finding.changes):
         return end_with_full_stop(finding.action), *sentences
-    return tuple(say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in changed_rows)
+    text = "Search {name} in {after}{reason}."
+    return tuple(say(text, name=Name(row.name), after=str(row.after), reason=_model_reason_clause(row)) for row in changed_rows)
+
+
+def _model_reason_clause(row: StudyDiffRow) -> str:
+    """Return the clause that a model of all settings chose the range, which then may omit good trials that a finding counts."""
+    why = row.why or ""
+    start = why.lower().find(PROMISING_RANGE_REASON.lower())
+    return f": {PROMISING_RANGE_REASON}{why[start + len(PROMISING_RANGE_REASON) :].rstrip('.')}" if start >= 0 else ""
 
 
 def _merged_change_rows(report: ReportData, finding: Finding) -> list[StudyDiffRow]:

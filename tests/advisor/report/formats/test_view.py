@@ -58,3 +58,20 @@ def test_a_next_study_that_changes_nothing_has_no_rows() -> None:
     unchanged = report.model_copy(update={"next_studies": (same,)})
     assert not view.planned_studies(unchanged)[0].diff
     assert view.explained_study_changes(unchanged) == ()
+
+
+def test_a_range_that_a_model_narrowed_further_states_the_reason() -> None:
+    """The finding counts good trials, some of which lie outside the narrower range."""
+    cut = SetRange(parameter="learning_rate", low=1e-4, high=0.01, scale="log", why="The good trials lie between 1e-4 and 0.01")
+    rate = found("rate", "sampling", cut, subject="learning_rate", action="Narrow the rate.")
+    report = make_report(make_study(12, dense=False), [rate])
+    step, *others = report.next_studies
+    why = (
+        "The good trials lie between 1e-4 and 0.01. The best value lies here with a probability of about 90 %, by a model of 12"
+    )
+    narrower = step.spec.parameters["learning_rate"].model_copy(update={"low": 1e-3, "high": 5e-3, "why": why})
+    spec = step.spec.with_parameter("learning_rate", narrower)
+    changed = report.model_copy(update={"next_studies": (step.model_copy(update={"spec": spec}), *others)})
+    (line,) = view.action_lines(changed, rate.findings[0])
+    assert str(line).startswith("Search learning_rate in 0.001 … 0.005")
+    assert str(line).endswith(": the best value lies here with a probability of about 90 %, by a model of 12.")
