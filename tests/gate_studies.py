@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ def loop(*runs: tuple[str, float, dict[str, Any]], direction: str = "minimize", 
         params = {"lr": "0.1", **{k: str(v) for k, v in facts.get("params", {}).items()}}
         if "seed" in facts:
             params["seed"] = str(facts["seed"])
-        started = 1.7e9 + 1000 * i
+        started = time.time() + 1000 * i  # a running run with old values counts as ended
         duration = facts.get("seconds", seconds)
         status = facts.get("status", "FINISHED")
         records.append(Run(f"{i:032x}", name, status, params, facts.get("tags", {}), started, started + duration))

@@ -56,11 +56,12 @@ def with_narrower_ranges(study: Study, spec: StudySpec, keep: Collection[SpecPar
     possible_ranges = {
         n: e for n, e in promising.narrower_ranges(study, spec).items() if not (varies_momentum and is_learning_rate(n))
     }
-    if any(_exceeds_tried_range(study, spec, name) for name in spec.searched.keys() & study.searched.keys()):
+    by_findings = {name for name, _ in keep}
+    if any(_exceeds_tried_range(study, spec, name) for name in by_findings & spec.searched.keys() & study.searched.keys()):
         return spec
     limited_ranges = {name: _limit_ends_to_findings(study, spec, name, ends, keep) for name, ends in possible_ranges.items()}
     ranges = {n: ends for n, ends in limited_ranges.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
-    spec_before, by_findings = spec, {name for name, _ in keep}
+    spec_before = spec
     response_fit = promising.fit_response_model(study) if ranges else None
     reason = (
         f"{promising.PROMISING_RANGE_REASON} of {response_fit.fitted_trial_count} settings" if response_fit is not None else ""

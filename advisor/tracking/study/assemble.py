@@ -36,6 +36,7 @@ from advisor.tracking.study.metric_names import find_signal_metrics
 from advisor.tracking.study.objective import choose_objective
 from advisor.tracking.study.populations import select_population
 from advisor.tracking.study.probes import exclude_probe_runs, find_trial_runs
+from advisor.tracking.study.silent_runs import end_silent_runs
 from advisor.tracking.study.space import build_space
 from advisor.tracking.study.tagged import hyperparameters_from_tags
 from advisor.tracking.study.targets import add_reached_target
@@ -59,7 +60,10 @@ def assemble(
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; train some trials first")
     reading = reading or (spec.reading if spec is not None else None) or Reading()
-    experiment, read_from_tags = hyperparameters_from_tags(exclude_probe_runs(experiment))
+    experiment = exclude_probe_runs(experiment)
+    # The guard reads running trials, and the clocks of other machines may be hours behind.
+    experiment, ended = (experiment, ()) if unfinished else end_silent_runs(experiment)
+    experiment, read_from_tags = hyperparameters_from_tags(experiment)
     experiment, left_out = drop_non_hyperparameters(experiment, spec, reading)
     population = select_population(
         experiment,
@@ -80,7 +84,7 @@ def assemble(
     summaries = {name for name, block in curves.blocks.items() if (np.diff(block.offsets) <= 1).all()}
     points = {name: len(block.steps) for name, block in curves.blocks.items()}
     warnings = [*population.warnings, *experiment.warnings, *aim.warnings, *run_warnings]
-    decisions = [*population.decisions, *joined, *read_from_tags, *left_out, *kind_decisions]
+    decisions = [*ended, *population.decisions, *joined, *read_from_tags, *left_out, *kind_decisions]
     study = Study(
         spec=space.spec,
         trials=trials.trials,
@@ -101,4 +105,7 @@ def _require_results(experiment: str, metric: str, trials: tuple[Trial, ...], bl
         raise AdvisorError(f"no run of experiment {experiment!r} logged the objective {metric!r}")
     if not unfinished and all(t.status in ("running", "no_data") for t in trials):
         running = sum(t.status == "running" for t in trials)
-        raise NothingToJudge(f"no trial of experiment {experiment!r} has ended yet ({running} are running); come back later")
+        raise NothingToJudge(
+            f"no trial of experiment {experiment!r} has ended yet ({running} are running); come back later, or end the runs with "
+            "MlflowClient.set_terminated; runs that log nothing for an hour count as ended"
+        )

@@ -1,4 +1,5 @@
 import math
+import time
 
 import pytest
 from small_experiments import declared, experiment, points, run, statuses, study_of
@@ -50,7 +51,7 @@ def test_nothing_to_analyse(runs, metrics, message):
 
 
 def test_running_trials_are_no_study_yet():
-    data = experiment([run(0, "RUNNING", lr=1)], val__loss=points((0, 1, 1, 1)))
+    data = experiment([run(0, "RUNNING", lr=1)], val__loss=points((0, 1, 1, time.time())))
     with pytest.raises(AdvisorError, match=r"no trial of experiment 'e' has ended yet \(1 are running\)"):
         assemble(data)
     assert statuses(assemble(data, unfinished=True)) == ["running"]
