@@ -75,9 +75,8 @@ def batch_size_by_results(study: Study, name: str) -> tuple[float | None, str]:
     """
     best_first = study.ranked()
     has_equal_epochs = saw_equally_many_examples(study)
-    good_batch_sizes = [
-        as_number(t.params.get(name)) for t in best_first[: 1 if has_equal_epochs else max(math.ceil(len(best_first) / 4), 3)]
-    ]
+    considered = 1 if has_equal_epochs else max(math.ceil(len(best_first) / 4), 3)
+    good_batch_sizes = [as_number(t.params.get(name)) for t in best_first[:considered]]
     reason = "that of the best trial; larger batches take fewer steps in equally many epochs"
     size = max((size for size in good_batch_sizes if size > 0), default=None)
     return size, reason if has_equal_epochs else "the largest among the best trials"

@@ -85,7 +85,8 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
         )
     unit_of_objective = unit_of_target_metric(study.spec.objective.metric)
     if unit_of_objective is not None:
-        return _compare_counts_to_target(study, settings, unit_of_objective)
+        counts = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
+        return _compare_lengths(settings, counts, {}, unit_of_objective, math.nan)
     repeated_sizes, settings_per_size = {s.size for s in settings if len(s.trials) >= 2}, Counter(s.size for s in settings)
     if not settings_per_size.keys() <= repeated_sizes:
         settings = [s for s in settings if settings_per_size[s.size] >= MIN_SETTINGS_PER_BATCH_SIZE]
@@ -97,18 +98,11 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     step_unit = training_step_unit(study)
     cost_curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
     target_cost = _target_cost(settings, cost_curves, share)
-    steps_and_seconds = {t: _first_step_below_target(curve, target_cost) for t, curve in cost_curves.items()}
-    steps_to_target = {t: hit[0] for t, hit in steps_and_seconds.items()}
-    settings = [s for s in settings if np.isfinite(_lower_median([steps_to_target[t.index] for t in s.trials]))]
+    hits = {t: _first_step_below_target(curve, target_cost) for t, curve in cost_curves.items()}
+    settings = [s for s in settings if np.isfinite(_lower_median([hits[t.index][0] for t in s.trials]))]
     _require_two_batch_sizes(settings, "improved enough to define a common target; train each batch size for longer")
-    compared_settings, statistic = _settings_to_compare(settings, steps_to_target)
-    batch_size_groups = [
-        _batch_size_group(size, group, steps_and_seconds, size if step_unit == "steps" else 1.0, statistic)
-        for size, group in compared_settings.items()
-    ]
-    return BatchSizeComparison(
-        tuple(batch_size_groups), "epochs" if step_unit == "epochs" else "examples", target_cost, statistic
-    )
+    lengths, seconds = {t: np.array([steps]) for t, (steps, _) in hits.items()}, {t: s for t, (_, s) in hits.items()}
+    return _compare_lengths(settings, lengths, seconds, step_unit, target_cost)
 
 
 def _require_two_batch_sizes(settings: Sequence[_BatchSizeSetting], lack: str) -> None:
@@ -116,21 +110,25 @@ def _require_two_batch_sizes(settings: Sequence[_BatchSizeSetting], lack: str) -
         raise MissingData(f"fewer than two batch sizes {lack}", needs="design")
 
 
-def _batch_size_group(
-    size: float,
+def _compare_lengths(
     settings: Sequence[_BatchSizeSetting],
-    steps_and_seconds: Mapping[int, tuple[float, float]],
-    per_step: float,
-    statistic: LengthStatistic,
-) -> BatchSizeGroup:
-    """hits: for each trial index, (step, time in seconds) at which the trial reaches the target."""
-    lengths_per_setting = [[steps_and_seconds[t.index][0] * per_step for t in s.trials] for s in settings]
-    lengths_to_target = lengths_per_setting[0] if statistic == "median" else [_lower_median(n) for n in lengths_per_setting]
-    trials = tuple(t for s in settings for t in s.trials)
-    seconds_to_target = [s for t in trials if math.isfinite(s := steps_and_seconds[t.index][1])]
-    return BatchSizeGroup(
-        size, trials, np.array(lengths_to_target), float(np.median(seconds_to_target)) if seconds_to_target else math.nan
-    )
+    lengths: Mapping[int, FloatArray],
+    seconds: Mapping[int, float],
+    unit: TrainingUnit,
+    target: float,
+) -> BatchSizeComparison:
+    """lengths, seconds: for each trial index, the trial's lengths until the target in `unit`, and the seconds until then."""
+    compared_settings, statistic = _settings_to_compare(settings, lengths)
+    groups = []
+    for size, group in compared_settings.items():
+        per_step = size if unit == "steps" else 1.0
+        by_setting = [np.concatenate([lengths[t.index] for t in s.trials]) * per_step for s in group]
+        lengths_to_target = by_setting[0] if statistic == "median" else np.array([_lower_median(x) for x in by_setting])
+        trials = tuple(t for s in group for t in s.trials)
+        known_seconds = [s for t in trials if math.isfinite(s := seconds.get(t.index, math.nan))]
+        median_seconds = float(np.median(known_seconds)) if known_seconds else math.nan
+        groups.append(BatchSizeGroup(size, trials, lengths_to_target, median_seconds))
+    return BatchSizeComparison(tuple(groups), "epochs" if unit == "epochs" else "examples", target, statistic)
 
 
 def unit_of_target_metric(metric: str) -> TrainingUnit | None:
@@ -144,25 +142,17 @@ def training_step_unit(study: Study) -> TrainingUnit:
     if study.unit == "epoch":
         return "epochs"
     ended_trials = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
-    last_step_by_trial = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended_trials}
-    planned_epochs_and_last_step = [
-        (as_number(v), last_step_by_trial[t.index]) for t in ended_trials for n, v in t.params.items() if is_number_of_epochs(n)
+    last_steps = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended_trials}
+    epochs_and_ends = [
+        (as_number(v), last_steps[t.index]) for t in ended_trials for n, v in t.params.items() if is_number_of_epochs(n)
     ]
-    if planned_epochs_and_last_step and all(
-        planned_epochs - end in (0, 1) for planned_epochs, end in planned_epochs_and_last_step
-    ):
+    if epochs_and_ends and all(epochs - end in (0, 1) for epochs, end in epochs_and_ends):
         return "epochs"
     if any(math.isfinite(t.fact("max_train_steps")) for t in ended_trials):
         return "steps"
-    batch_sizes_and_steps = [(parameter_kinds.batch_size(t), study.cost_curve(t).steps) for t in ended_trials]
-    are_multiples_of_batch_size = [
-        not (steps % int(size)).any() for size, steps in batch_sizes_and_steps if size >= 8 and len(steps) >= 3
-    ]
-    if (
-        len({size for size, _ in batch_sizes_and_steps}) > 1
-        and len(are_multiples_of_batch_size) == len(batch_sizes_and_steps)
-        and all(are_multiples_of_batch_size)
-    ):
+    sizes_and_steps = [(parameter_kinds.batch_size(t), study.cost_curve(t).steps) for t in ended_trials]
+    are_multiples = [not (steps % int(size)).any() for size, steps in sizes_and_steps if size >= 8 and len(steps) >= 3]
+    if len({n for n, _ in sizes_and_steps}) > 1 and len(are_multiples) == len(sizes_and_steps) and all(are_multiples):
         return "examples"
     largest_step = max((int(b.steps.max()) for b in study.metrics.values() if len(b.steps)), default=0)
     return "epochs" if largest_step <= _MAX_PLAUSIBLE_EPOCHS else "steps"
@@ -170,10 +160,8 @@ def training_step_unit(study: Study) -> TrainingUnit:
 
 def steps_are_epochs(study: Study) -> bool:
     """Return True if each step of the curves is an epoch: there are few steps, and the objective was logged at every step."""
-    step_differences = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
-    return (
-        bool(step_differences) and bool((np.concatenate(step_differences) == 1).all()) and training_step_unit(study) == "epochs"
-    )
+    differences = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
+    return bool(differences) and bool((np.concatenate(differences) == 1).all()) and training_step_unit(study) == "epochs"
 
 
 def _feasible_settings(study: Study) -> list[_BatchSizeSetting]:
@@ -184,41 +172,19 @@ def _feasible_settings(study: Study) -> list[_BatchSizeSetting]:
         if study.feasible[trial.index] and batch_size > 0:
             other_params = tuple(sorted((n, v) for n, v in trial.params.items() if not n.lower().endswith("seed")))
             trials_by_setting.setdefault((batch_size, other_params), []).append(trial)
-    return [
-        _BatchSizeSetting(batch_size, tuple(trials))
-        for (batch_size, _), trials in sorted(trials_by_setting.items(), key=lambda item: item[0][0])
-    ]
+    settings = sorted(trials_by_setting.items(), key=lambda item: item[0][0])
+    return [_BatchSizeSetting(batch_size, tuple(trials)) for (batch_size, _), trials in settings]
 
 
 def _have_same_learning_rate(study: Study, settings: Sequence[_BatchSizeSetting]) -> bool:
-    learning_rate_names = [n for n in study.spec.parameters if is_learning_rate(n)]
-    learning_rates = {tuple(str(s.trials[0].params.get(n)) for n in learning_rate_names) for s in settings}
-    logged_learning_rates = {s.trials[0].facts.get("optimizer.learning_rate") for s in settings}
-    return len(learning_rates) == 1 and (
-        bool(learning_rate_names) or (None not in logged_learning_rates and len(logged_learning_rates) == 1)
-    )
-
-
-def _compare_counts_to_target(study: Study, settings: Sequence[_BatchSizeSetting], unit: TrainingUnit) -> BatchSizeComparison:
-    counts_by_trial = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
-    compared_settings, statistic = _settings_to_compare(
-        settings, {t: _lower_median(v) for t, v in counts_by_trial.items()}, counts_by_trial
-    )
-    batch_size_groups = []
-    for size, group in compared_settings.items():
-        per_step = size if unit == "steps" else 1.0
-        lengths_per_setting = [np.concatenate([counts_by_trial[t.index] for t in s.trials]) * per_step for s in group]
-        lengths_to_target = (
-            lengths_per_setting[0] if statistic == "median" else np.array([_lower_median(e) for e in lengths_per_setting])
-        )
-        batch_size_groups.append(BatchSizeGroup(size, tuple(t for s in group for t in s.trials), lengths_to_target, math.nan))
-    return BatchSizeComparison(tuple(batch_size_groups), "epochs" if unit == "epochs" else "examples", math.nan, statistic)
+    rate_names = [n for n in study.spec.parameters if is_learning_rate(n)]
+    learning_rates = {tuple(str(s.trials[0].params.get(n)) for n in rate_names) for s in settings}
+    logged_rates = {s.trials[0].facts.get("optimizer.learning_rate") for s in settings}
+    return len(learning_rates) == 1 and (bool(rate_names) or (None not in logged_rates and len(logged_rates) == 1))
 
 
 def _settings_to_compare(
-    settings: Sequence[_BatchSizeSetting],
-    length_by_trial: dict[int, float],
-    counts_by_trial: dict[int, FloatArray] | None = None,
+    settings: Sequence[_BatchSizeSetting], lengths: Mapping[int, FloatArray]
 ) -> tuple[dict[float, list[_BatchSizeSetting]], LengthStatistic]:
     """Return (settings by batch size, statistic to compare them): the best repeated setting of each batch size, or all settings
     if some batch size has no repeated setting."""
@@ -226,33 +192,28 @@ def _settings_to_compare(
     for setting in settings:
         settings_by_size.setdefault(setting.size, []).append(setting)
 
-    def count_runs(setting: _BatchSizeSetting) -> int:
-        return len(setting.trials) if counts_by_trial is None else sum(len(counts_by_trial[t.index]) for t in setting.trials)
-
-    repeated_settings = {size: [s for s in group if count_runs(s) >= 2] for size, group in settings_by_size.items()}
+    repeated_settings = {
+        size: [s for s in group if sum(len(lengths[t.index]) for t in s.trials) >= 2]
+        for size, group in settings_by_size.items()
+    }
     if not all(repeated_settings.values()):
         return settings_by_size, "least"
-    best_settings = {
-        size: min(g, key=lambda s: _lower_median([length_by_trial[t.index] for t in s.trials]))
-        for size, g in repeated_settings.items()
-    }
-    return {size: [setting] for size, setting in best_settings.items()}, "median"
+
+    def median_length(setting: _BatchSizeSetting) -> float:
+        return _lower_median([_lower_median(lengths[t.index]) for t in setting.trials])
+
+    return {size: [min(group, key=median_length)] for size, group in repeated_settings.items()}, "median"
 
 
 def _target_cost(settings: Sequence[_BatchSizeSetting], curves: dict[int, Curve], share: float) -> float:
     """Return the target cost. Batch sizes that improve by less than half of the largest improvement are ignored."""
-    initial_costs = [float(c.values[0]) for c in curves.values() if len(c)]
-    best_cost_by_size: dict[float, float] = {}
+    best_costs: dict[float, float] = {}
     for s in settings:
         best_cost_of_setting = _lower_median([float(curves[t.index].values.min()) for t in s.trials])
-        best_cost_by_size[s.size] = min(best_cost_of_setting, best_cost_by_size.get(s.size, math.inf))
-    initial_cost = float(np.median(initial_costs))
-    costs_that_improved_enough = [
-        cost
-        for cost in best_cost_by_size.values()
-        if initial_cost - cost >= _MIN_RELATIVE_IMPROVEMENT * (initial_cost - min(best_cost_by_size.values()))
-    ]
-    return initial_cost - share * (initial_cost - max(costs_that_improved_enough))
+        best_costs[s.size] = min(best_cost_of_setting, best_costs.get(s.size, math.inf))
+    initial_cost = float(np.median([float(c.values[0]) for c in curves.values() if len(c)]))
+    min_improvement = _MIN_RELATIVE_IMPROVEMENT * (initial_cost - min(best_costs.values()))
+    return initial_cost - share * (initial_cost - max(c for c in best_costs.values() if initial_cost - c >= min_improvement))
 
 
 def _first_step_below_target(curve: Curve, target: float) -> tuple[float, float]:

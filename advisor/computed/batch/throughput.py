@@ -40,22 +40,17 @@ class Throughput:
 def throughput_by_batch_size(study: Study) -> list[Throughput]:
     """Return the throughput of each batch size, smallest first, on the most common device. Batch sizes drawn from a range are
     grouped by the nearest power of two."""
-    rated_trials = [
-        (t, parameter_kinds.batch_size(t), rate) for t in study.trials if (rate := _mean_log_throughput(study, t)) is not None
-    ]
-    rated_trials = [(t, size, rate) for t, size, rate in rated_trials if size > 0]
-    devices = [t.facts.get("device") for t, _, _ in rated_trials]
-    usual_device = max(devices, key=devices.count, default=None)
-    rated_trials = [k for k, device in zip(rated_trials, devices, strict=True) if device == usual_device]
-    are_sizes_from_range = are_drawn_from_range([size for _, size, _ in rated_trials])
-    rates_by_batch_size: dict[float, list[tuple[Trial, Estimate]]] = {}
-    for trial, size, rate in rated_trials:
-        rates_by_batch_size.setdefault(2.0 ** round(math.log2(size)) if are_sizes_from_range else size, []).append(
-            (trial, rate)
-        )
-    return [
-        Throughput(s, tuple(t for t, _ in g), pooled_mean([r for _, r in g])) for s, g in sorted(rates_by_batch_size.items())
-    ]
+    rates = [(t, parameter_kinds.batch_size(t), _mean_log_throughput(study, t)) for t in study.trials]
+    rated = [(t, size, rate) for t, size, rate in rates if rate is not None and size > 0]
+    devices = [t.facts.get("device") for t, _, _ in rated]
+    common_device = max(devices, key=devices.count, default=None)
+    rated = [k for k, device in zip(rated, devices, strict=True) if device == common_device]
+    are_from_range = are_drawn_from_range([size for _, size, _ in rated])
+    rates_by_size: dict[float, list[tuple[Trial, Estimate]]] = {}
+    for trial, size, rate in rated:
+        group = 2.0 ** round(math.log2(size)) if are_from_range else size
+        rates_by_size.setdefault(group, []).append((trial, rate))
+    return [Throughput(s, tuple(t for t, _ in g), pooled_mean([r for _, r in g])) for s, g in sorted(rates_by_size.items())]
 
 
 def _mean_log_throughput(study: Study, trial: Trial) -> Estimate | None:
@@ -89,8 +84,7 @@ def worthwhile_batch_size(throughputs: Sequence[Throughput], material: float, al
     """Return the smallest batch size such that no larger one raises throughput by the share `material` and by more than noise."""
     if len(throughputs) < 2:
         return throughputs[0]
-    log_rates = [
-        s.mean_log_rate if math.isfinite(s.mean_log_rate.error) else s.mean_log_rate._replace(error=0.0) for s in throughputs
-    ]
+    log_rates = (s.mean_log_rate for s in throughputs)
+    rates = [r if math.isfinite(r.error) else r._replace(error=0.0) for r in log_rates]
     batch_sizes = np.array([s.batch_size for s in throughputs])
-    return throughputs[find_saturation(batch_sizes, log_rates, material=material, doubling=2.0, alpha=alpha).chosen_index]
+    return throughputs[find_saturation(batch_sizes, rates, material=material, doubling=2.0, alpha=alpha).chosen_index]

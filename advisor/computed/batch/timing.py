@@ -11,18 +11,15 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.model.space import FloatArray, IntArray
-from advisor.model.study import Study, Trial
+from advisor.model.study import Curve, Study, Trial
 from advisor.stats.estimates import Estimate, ratio_of_sums
 
 MIN_TIMED_STEPS = 20
-"""Minimum number of logged steps, after the first `SKIPPED_FIRST_STEPS`, to estimate the shares of step time spent on computing and
-waiting."""
+"""Minimum number of logged steps, after the first `SKIPPED_FIRST_STEPS`, to estimate shares of step time."""
 SKIPPED_FIRST_STEPS = 10
 """Number of logged steps to skip at the start of training, when data workers start and kernels are compiled."""
 MAX_TIMED_TRIALS = 64
-"""Maximum number of trials whose step times are read. A few trials suffice, because step time hardly depends on the hyperparameters
-that a study varies.
-"""
+"""Maximum number of trials whose step times are read; step time hardly depends on the hyperparameters that a study varies."""
 MAX_DATA_WAIT_SHARE = 0.25
 """Maximum share of step time that a healthy training waits for data; for small networks on a CPU without data workers, the share
 is 0.18."""
@@ -51,36 +48,31 @@ class StepTimes:
 def read_step_times(study: Study, trial: Trial) -> StepTimes | None:
     """Return the trial's step times; None if step or waiting times were not logged often enough."""
     step, wait = study.curve(trial, "step_time").finite, study.curve(trial, "data_wait").finite
-    common_steps = np.intersect1d(step.steps, wait.steps, assume_unique=True)
+    steps = np.intersect1d(step.steps, wait.steps, assume_unique=True)
     compute_times = study.curve(trial, "compute_time").finite
     is_compute_timed = ran_on_gpu(trial) and len(compute_times) >= MIN_TIMED_STEPS
     if is_compute_timed:
-        common_steps = np.intersect1d(common_steps, compute_times.steps, assume_unique=True)
-    if len(common_steps) < SKIPPED_FIRST_STEPS + MIN_TIMED_STEPS:
+        steps = np.intersect1d(steps, compute_times.steps, assume_unique=True)
+    if len(steps) < SKIPPED_FIRST_STEPS + MIN_TIMED_STEPS:
         return None
     # Each logged value is a mean over a logging window, so weight it by the number of steps in its window.
-    steps_per_window = np.diff(common_steps, prepend=common_steps[:1] - 1)[SKIPPED_FIRST_STEPS:].astype(np.float64)
-    common_steps = common_steps[SKIPPED_FIRST_STEPS:]
-    step_times, wait_times = (
-        _values_at_steps(common_steps, step.steps, step.values),
-        _values_at_steps(common_steps, wait.steps, wait.values),
-    )
+    window_steps = np.diff(steps, prepend=steps[:1] - 1)[SKIPPED_FIRST_STEPS:].astype(np.float64)
+    steps = steps[SKIPPED_FIRST_STEPS:]
+    step_times, wait_times = (_values_at_steps(steps, c) for c in (step, wait))
     if not step_times.sum() > 0:
         return None
     gpu_blocked_share = None
     if is_compute_timed:
-        idle_times = np.maximum(step_times - _values_at_steps(common_steps, compute_times.steps, compute_times.values), 0.0)
+        idle_times = np.maximum(step_times - _values_at_steps(steps, compute_times), 0.0)
         wait_times = np.minimum(wait_times, idle_times)
-        has_usual_duration = step_times <= _MAX_STEP_DURATION_RATIO * np.median(step_times)
-        gpu_blocked_share = ratio_of_sums(
-            (idle_times - wait_times)[has_usual_duration], step_times[has_usual_duration], steps_per_window[has_usual_duration]
-        )
+        usual = step_times <= _MAX_STEP_DURATION_RATIO * np.median(step_times)
+        gpu_blocked_share = ratio_of_sums((idle_times - wait_times)[usual], step_times[usual], window_steps[usual])
     wait_times = np.minimum(wait_times, step_times)
     longest_waits = np.sort(wait_times)[-math.ceil(len(wait_times) / 10) :]
     return StepTimes(
         trial=trial,
-        mean_seconds=float(np.average(step_times, weights=steps_per_window)),
-        data_wait_share=ratio_of_sums(wait_times, step_times, steps_per_window),
+        mean_seconds=float(np.average(step_times, weights=window_steps)),
+        data_wait_share=ratio_of_sums(wait_times, step_times, window_steps),
         share_of_longest_waits=float(longest_waits.sum() / max(wait_times.sum(), 1e-300)),
         gpu_blocked_share=gpu_blocked_share,
     )
@@ -131,5 +123,5 @@ def data_loader_facts(trial: Trial) -> dict[str, Any]:
     return trial.json_fact("loader", dict)
 
 
-def _values_at_steps(steps: IntArray, known_steps: IntArray, values: FloatArray) -> FloatArray:
-    return np.asarray(values[np.searchsorted(known_steps, steps)], dtype=np.float64)
+def _values_at_steps(steps: IntArray, curve: Curve) -> FloatArray:
+    return np.asarray(curve.values[np.searchsorted(curve.steps, steps)], dtype=np.float64)

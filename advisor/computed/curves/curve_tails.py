@@ -37,9 +37,8 @@ MAX_DISTANCE_FROM_BEST = 0.1
 DECAYED_LEARNING_RATE_RATIO = 0.1
 """Maximum final value of a decayed learning rate, as a share of its peak. A decay alone can make the last step the best one."""
 MIN_UNDECAYED_STEP_SHARE = 0.55
-"""Minimum share of steps at a constant learning rate for a curve to show whether longer training helps. Our choice: the learning
-rate is nearly constant for 20 % of the steps in a cosine schedule, 10 % in a linear decay, and 60 to 90 % in a warmup-stable-decay
-schedule."""
+"""Minimum share of steps at a constant learning rate for a curve to show whether longer training helps. Our choice: a cosine
+schedule is nearly constant for 20 % of the steps, a linear decay for 10 %, a warmup-stable-decay schedule for 60 to 90 %."""
 MAX_PLATEAU_START_SHARE = 0.05
 """Maximum share of the steps before curves that lie on one early plateau settle. Our choice."""
 
@@ -155,20 +154,13 @@ def forecast_longer_training(study: Study, ending: CurveEnding, extension: float
     full_curve = study.cost_curve(ending.trial).finite
     curve, best_cost = _truncate_curve(full_curve, ending.last_constant_rate_step), float(full_curve.values.min())
     lowest_cost = lowest_possible_cost(study, full_curve.values)
-    forecast_costs = [
-        max(
-            best_cost - float(curve.values.min()) + trend.cost_after_gain(curve.steps, curve.values, share * extension),
-            lowest_cost,
-        )
-        for share in (ending.end.forecast_interval(level)[0], ending.end.forecast_gain, ending.end.forecast_interval(level)[1])
-    ]
-    low, high_forecast = sorted((study.objective_value(forecast_costs[0]), study.objective_value(forecast_costs[2])))
-    return Forecast(
-        current_best=study.objective_value(best_cost),
-        low=low,
-        point_forecast=study.objective_value(forecast_costs[1]),
-        high=high_forecast,
+    low_gain, high_gain = ending.end.forecast_interval(level)
+    offset = best_cost - float(curve.values.min())
+    low, point, high = (
+        study.objective_value(max(offset + trend.cost_after_gain(curve.steps, curve.values, gain * extension), lowest_cost))
+        for gain in (low_gain, ending.end.forecast_gain, high_gain)
     )
+    return Forecast(study.objective_value(best_cost), min(low, high), point, max(low, high))
 
 
 def difference_to_second_best(study: Study) -> float:
@@ -185,9 +177,9 @@ def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
 def max_noise_difference(study: Study, endings: Sequence[CurveEnding]) -> float:
     """Return the upper 95 % bound of the difference between two equally good trials, in the objective's unit, from the largest
     of the noise between seeds, between evaluations, and the scatter of the curves."""
-    curve_scatter = max(_share_to_objective_units(study, e, e.end.scatter) for e in endings)
+    noise_sds = [noise.noise_between_seeds(study)[0], noise.noise_between_evaluations(study)]
     return noise.DIFFERENCE_BOUND_IN_SDS * max(
-        noise.noise_between_seeds(study)[0], noise.noise_between_evaluations(study), curve_scatter
+        *noise_sds, *(_share_to_objective_units(study, e, e.end.scatter) for e in endings)
     )
 
 
@@ -195,9 +187,8 @@ def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
     """Return True if trials of different settings settle early in training at the same value, as stuck trials do. Values count
     as the same if they differ by no more than noise, or by no more than the trials may have gained after they settled."""
     settings = {tuple(str(e.trial.params.get(n)) for n in study.searched) for e in endings}
-    if len(settings) < 2 or any(
-        e.settled_share * e.last_constant_rate_step / e.steps > MAX_PLATEAU_START_SHARE for e in endings
-    ):
+    starts = [e.settled_share * e.last_constant_rate_step / e.steps for e in endings]
+    if len(settings) < 2 or max(starts) > MAX_PLATEAU_START_SHARE:
         return False
     cost_range = float(np.ptp(study.costs[[e.trial.index for e in endings]]))
     return cost_range <= max(max_noise_difference(study, endings), late_gain_bound(study, endings))
@@ -240,13 +231,11 @@ def median_planned_steps(study: Study, endings: Sequence[CurveEnding]) -> int:
 def _learning_rate_may_decay(study: Study, ending: CurveEnding) -> bool:
     """Return True if an unlogged learning rate may decay. The rate counts as constant if the pooled curves of the study agree
     with a constant rate. If the curve still improves, the pooled curves must also show that longer training helps."""
-    fall_rates = _pool_fall_rates(study)
-    still_improves = ending.end.is_improving(MIN_WORTHWHILE_GAIN, _SIGNIFICANCE_LEVEL)
-    if fall_rates is None:
-        return still_improves
-    return fall_rates.contradicts_constant_rate or (
-        still_improves and not fall_rates.longer_training_helps(MIN_WORTHWHILE_GAIN)
-    )
+    falls = _pool_fall_rates(study)
+    improves = ending.end.is_improving(MIN_WORTHWHILE_GAIN, _SIGNIFICANCE_LEVEL)
+    if falls is None:
+        return improves
+    return falls.contradicts_constant_rate or (improves and not falls.longer_training_helps(MIN_WORTHWHILE_GAIN))
 
 
 @computed
@@ -300,7 +289,7 @@ def _curve_ending(study: Study, trial: Trial, tolerance: float, margin: float, t
 
 
 def _truncate_curve(curve: Curve, last_step: float) -> Curve:
-    """Return the part of the curve up to step `last`; the whole curve if `last` is NaN."""
+    """Return the part of the curve up to `last_step`; the whole curve if `last_step` is NaN."""
     if math.isnan(last_step) or not len(curve) or last_step >= curve.steps[-1]:
         return curve
     n = int(np.searchsorted(curve.steps, last_step, side="right"))

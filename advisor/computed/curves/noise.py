@@ -54,14 +54,12 @@ def noise_between_evaluations(study: Study) -> float:
     Return the maximum over the best three trials, without trials that are clearly worse than the best one, because noise is often
     larger in worse trials. Noise between evaluations is smaller than noise between seeds, but its estimate needs no repeats.
     """
-    costs_and_sds = [
-        (float(study.costs[t.index]), _noise_of_best_result(study, t)) for t in study.ranked()[:_NUMBER_OF_BEST_TRIALS]
-    ]
-    known_costs_and_sds = [(cost, sd) for cost, sd in costs_and_sds if math.isfinite(sd)]
-    max_equal_cost = (
-        known_costs_and_sds[0][0] + DIFFERENCE_BOUND_IN_SDS * known_costs_and_sds[0][1] if known_costs_and_sds else 0.0
-    )
-    return max((sd for cost, sd in known_costs_and_sds if cost <= max_equal_cost), default=0.0)
+    trials = study.ranked()[:_NUMBER_OF_BEST_TRIALS]
+    costs_and_sds = [(float(study.costs[t.index]), sd) for t in trials if math.isfinite(sd := _noise_of_best_result(study, t))]
+    if not costs_and_sds:
+        return 0.0
+    max_equal_cost = costs_and_sds[0][0] + DIFFERENCE_BOUND_IN_SDS * costs_and_sds[0][1]
+    return max(sd for cost, sd in costs_and_sds if cost <= max_equal_cost)
 
 
 def is_worse_beyond_noise(study: Study) -> BoolArray:
@@ -76,10 +74,8 @@ def is_worse_beyond_noise(study: Study) -> BoolArray:
     own = between_seeds if is_measured else _noise_of_best_result(study, best)
     for trial in others:
         noise = between_seeds if is_measured else _noise_of_best_result(study, trial)
-        max_equal_difference = max(
-            2 * math.hypot(own, noise), repeats.min_relevant_difference(study.objective_value(best_cost))
-        )
-        mask[trial.index] = study.costs[trial.index] - best_cost > max_equal_difference
+        min_difference = max(2 * math.hypot(own, noise), repeats.min_relevant_difference(study.objective_value(best_cost)))
+        mask[trial.index] = study.costs[trial.index] - best_cost > min_difference
     return mask
 
 
@@ -184,13 +180,8 @@ class RankingStability:
 def redraw_ranking(trials: Sequence[HalfAroundBest]) -> RankingStability:
     """Draw the evaluations of two or more trials, as smooth curve plus noise, and find the best trial of each draw."""
     rng = np.random.default_rng(_SEED)
-    drawn_best_costs = np.stack(
-        [
-            (t.smooth_curve + t.noise_sd * rng.standard_normal((_NUMBER_OF_REDRAWS, len(t.smooth_curve)))).min(axis=1)
-            for t in trials
-        ],
-        axis=1,
-    )
+    draws = [t.smooth_curve + t.noise_sd * rng.standard_normal((_NUMBER_OF_REDRAWS, len(t.smooth_curve))) for t in trials]
+    drawn_best_costs = np.stack([d.min(axis=1) for d in draws], axis=1)
     best_costs = np.array([float((t.smooth_curve + t.residuals).min()) for t in trials])
     noise_variance = float(np.mean(drawn_best_costs.var(axis=0)))
     total_variance = float(best_costs.var(ddof=1))

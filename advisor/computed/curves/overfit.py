@@ -72,13 +72,13 @@ def _measure_trial_overfitting(study: Study, trial: Trial, costs: _Costs, materi
 def measure_overfitting(study: Study, trial: Trial, curve: Curve, *, material: float) -> Overfit | None:
     """Measure overfitting on a finite curve of validation costs; None for fewer than 6 points. material: minimum rise that
     counts, as a share of the distance between the curve's highest and lowest level."""
-    rise_at_curve_end = rise_at_end(curve.values)
-    if rise_at_curve_end is None:
+    rise = rise_at_end(curve.values)
+    if rise is None:
         return None
-    if rise_at_curve_end.height <= 0 or rise_at_curve_end.share < material or rise_at_curve_end.p_value > 0.5:
-        return Overfit(trial, curve, rise_at_curve_end, 1.0)
-    p, training = _p_value_of_training_fall(study, trial, int(curve.steps[rise_at_curve_end.best_index]))
-    return Overfit(trial, curve, rise_at_curve_end, max(p, rise_at_curve_end.p_value), training)
+    if rise.height <= 0 or rise.share < material or rise.p_value > 0.5:
+        return Overfit(trial, curve, rise, 1.0)
+    p, training = _p_value_of_training_fall(study, trial, int(curve.steps[rise.best_index]))
+    return Overfit(trial, curve, rise, max(p, rise.p_value), training)
 
 
 def _p_value_of_training_fall(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
@@ -146,20 +146,15 @@ def regulariser_changes(study: Study, costs: CostCurveFunction) -> Iterator[Regu
     overfitting, extend the range whose best value lies highest, if it lies in the upper half. If there is none, compare 0 and
     several strengths of a fixed regulariser, or else of dropout or weight decay.
     """
-    useful_regularisers = [
-        n for n in study.searched if parameter_kinds.is_regulariser(n) and not _is_useless_regulariser(study, costs, n)
-    ]
-    best_trial = study.ranked()[:1]
-    position_of_best = {
-        n: float(np.nan_to_num(study.positions(n, best_trial))[0]) if best_trial else 0.0 for n in useful_regularisers
-    }
-    highest_first = sorted(useful_regularisers, key=lambda n: -position_of_best[n])
+    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _is_useless_regulariser(study, costs, n)]
+    best = study.ranked()[:1]
+    best_position = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
+    highest_first = sorted(names, key=lambda n: -best_position[n])
     # Trials with weak dropout say nothing about the effect of stronger dropout.
     dropout_changes = (_propose_usual_dropout(study.spec.parameters[n], n) for n in study.searched)
-    range_extensions = (_widen_range_upwards(study.spec.parameters[n], n) for n in highest_first if position_of_best[n] >= 0.5)
-    yield next((c for c in itertools.chain(dropout_changes, range_extensions) if c is not None), None) or _compare_strengths(
-        study
-    )
+    extensions = (_widen_range_upwards(study.spec.parameters[n], n) for n in highest_first if best_position[n] >= 0.5)
+    changes = itertools.chain(dropout_changes, extensions)
+    yield next((c for c in changes if c is not None), None) or _compare_strengths(study)
     yield Advise(text=_STEPS_ADVICE)
 
 
@@ -187,11 +182,8 @@ def _compare_strengths(study: Study) -> AddParameter:
         if not p.searched and parameter_kinds.is_regulariser(n) and _is_number(p.value)
     ]
     usual_regularisers = ["weight_decay", "dropout"] if study.kind in _WEIGHT_DECAY_WORKLOADS else ["dropout", "weight_decay"]
-    new = next(
-        (n for n in usual_regularisers if not any(_is_regulariser_kind(n, other) for other in study.spec.parameters)),
-        "label_smoothing",
-    )
-    name, value = fixed_regularisers[0] if fixed_regularisers else (new, 0.0)
+    unused = (n for n in usual_regularisers if not any(_is_regulariser_kind(n, other) for other in study.spec.parameters))
+    name, value = fixed_regularisers[0] if fixed_regularisers else (next(unused, "label_smoothing"), 0.0)
     strengths = _WEIGHT_DECAY_STRENGTHS if _is_regulariser_kind("weight_decay", name) else _DROPOUT_STRENGTHS
     # Dropout strengths are shares, so three times the present strength must stay below 1.
     compared_strengths = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths
@@ -224,16 +216,13 @@ def regulariser_phrase(changes: Sequence[RegulariserChange]) -> Message:
 
 def _propose_usual_dropout(parameter: Parameter, name: str) -> SetRange | None:
     """Return a change to the usual range of dropout if the searched range ends far below it; None for other regularisers."""
-    current_high = parameter.high if parameter.numeric else None
-    if (
-        current_high is None
-        or "dropout" not in words_of_name(name)
-        or not current_high < MAX_USUAL_DROPOUT / 2
-        or parameter.declared_limits[1] < MAX_USUAL_DROPOUT
-    ):
+    lowest, highest = parameter.declared_limits
+    if parameter.high is None or not parameter.numeric or "dropout" not in words_of_name(name):
         return None
-    why = f"{_OVERFITTING_REASON}. No trial had more than {current_high:.2g}; the usual values go up to {MAX_USUAL_DROPOUT:g}"
-    return SetRange(parameter=name, low=max(0.0, parameter.declared_limits[0]), high=MAX_USUAL_DROPOUT, scale="linear", why=why)
+    if parameter.high >= MAX_USUAL_DROPOUT / 2 or highest < MAX_USUAL_DROPOUT:
+        return None
+    why = f"{_OVERFITTING_REASON}. No trial had more than {parameter.high:.2g}; the usual values go up to {MAX_USUAL_DROPOUT:g}"
+    return SetRange(parameter=name, low=max(0.0, lowest), high=MAX_USUAL_DROPOUT, scale="linear", why=why)
 
 
 def _widen_range_upwards(parameter: Parameter, name: str) -> SetRange | None:
@@ -247,17 +236,12 @@ def _widen_range_upwards(parameter: Parameter, name: str) -> SetRange | None:
     if parameter.scale == "reverse-log":
         return SetRange(parameter=name, low=low, high=1 - (1 - high) / 10, scale="reverse-log", why=why)
     log = parameter.scale == "log" or (not parameter.numeric and 0 < 10 * low <= high)
-    new_high = min(
-        round_significant(high * 10 if log else high + (high - low), 2),
-        0.9 * natural_limits_of_name(name, parameter.type)[1],
-        parameter.declared_limits[1],
-    )
+    widened_high = round_significant(high * 10 if log else high + (high - low), 2)
+    new_high = min(widened_high, 0.9 * natural_limits_of_name(name, parameter.type)[1], parameter.declared_limits[1])
     if not high < new_high < np.inf:
         return None
     negligible_strength = 0.01 * high if log else 0.0
     if low > negligible_strength:
-        low, why = (
-            max(negligible_strength, parameter.declared_limits[0]),
-            f"{why}. The new range starts at almost no regularisation",
-        )
+        low = max(negligible_strength, parameter.declared_limits[0])
+        why += ". The new range starts at almost no regularisation"
     return SetRange(parameter=name, low=low, high=new_high, scale="log" if log else "linear", why=why)

@@ -80,21 +80,19 @@ def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFu
     """Return the settings of the given trials, ordered by their first trial. key: function that identifies a trial's setting, by
     default by its hyperparameters. A trial with the setting and seed of an earlier trial is no repeat, and is left out."""
     has_failed = failures.failure_masks(study).has_failed
-    trials_by_setting = _ended_trials_by_setting(study, trials, key)
-    all_trials_by_setting = trials_by_setting if trials is study.trials else _ended_trials_by_setting(study, study.trials, key)
+    groups = _ended_trials_by_setting(study, trials, key)
+    all_groups = groups if trials is study.trials else _ended_trials_by_setting(study, study.trials, key)
     settings = []
-    for own_key, group in trials_by_setting.items():
+    for own_key, group in groups.items():
         successful = [t for t in group if study.comparable[t.index] and not has_failed[t.index]]
         first_of_seed = {t.seed: t for t in reversed(successful)}
         successful = [t for t in successful if t.seed is None or first_of_seed[t.seed] is t]
         if successful:
-            failed_trials = tuple(t for t in group if has_failed[t.index])
-            selection_size = _selection_size(all_trials_by_setting, own_key)
+            failed = tuple(t for t in group if has_failed[t.index])
+            selection_size = _selection_size(all_groups, own_key)
             # With fewer later runs than first runs, the study probably planned more runs of this setting from the start.
             selection_size = selection_size if len(successful) >= 2 * selection_size else 0
-            settings.append(
-                Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, selection_size)
-            )
+            settings.append(Setting(tuple(successful), study.costs[[t.index for t in successful]], failed, selection_size))
     return settings
 
 
@@ -155,14 +153,10 @@ def settings_of_equal_variance(settings: Sequence[Setting]) -> list[Setting]:
     repeated_settings = sorted((s for s in settings if len(s.costs) > 1), key=lambda s: s.mean)
     similar_settings: list[Setting] = []
     for setting in repeated_settings:
-        pooled_sd_and_freedom = difference.pooled_deviation([s.costs for s in similar_settings])
+        pooled = difference.pooled_deviation([s.costs for s in similar_settings])
         own = difference.pooled_deviation([setting.costs])
         level_per_test = _UNEQUAL_VARIANCE_LEVEL / max(len(repeated_settings) - 1, 1)
-        if (
-            pooled_sd_and_freedom is None
-            or own is None
-            or difference.p_value_of_larger_variance(own, pooled_sd_and_freedom) > level_per_test
-        ):
+        if pooled is None or own is None or difference.p_value_of_larger_variance(own, pooled) > level_per_test:
             similar_settings.append(setting)
     return similar_settings
 

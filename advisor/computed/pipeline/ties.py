@@ -40,10 +40,8 @@ def reason_settings_tie(study: Study) -> str | None:
             deviation, source = noise.noise_between_evaluations(study), "the noise between evaluations"
         if deviation <= 0:
             return None
-        standard_errors, noise_text = (
-            np.full(len(trials), deviation),
-            f"{source} ({number(deviation, 2)}, standard deviation) explains",
-        )
+        standard_errors = np.full(len(trials), deviation)
+        noise_text = f"{source} ({number(deviation, 2)}, standard deviation) explains"
     costs = study.costs[[t.index for t in trials]]
     if measure_heterogeneity(costs, standard_errors, _SIGNIFICANCE_LEVEL).p_value <= _SIGNIFICANCE_LEVEL:
         return None

@@ -33,12 +33,8 @@ _OTHER_METRIC_WORDS = set(
 
 def percentage_factor(study: Study) -> float:
     """Return 100 if objective values are percentages, as the largest one exceeds 1, else 1."""
-    objective_values = study.metrics[study.spec.objective.metric].values
-    return (
-        100.0
-        if float(np.max(np.abs(objective_values), where=np.isfinite(objective_values), initial=0.0)) > _MAX_SHARE_VALUE
-        else 1.0
-    )
+    values = study.metrics[study.spec.objective.metric].values
+    return 100.0 if np.max(np.abs(values), where=np.isfinite(values), initial=0.0) > _MAX_SHARE_VALUE else 1.0
 
 
 def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
@@ -56,11 +52,9 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     if not (validation_sizes > 0).all():
         is_share = words & (_ACCURACY_WORDS | _ERROR_RATE_WORDS) and not words & _OTHER_METRIC_WORDS
         count_suffices = std_metric in study.metrics or is_share
-        std_advice = (
-            "" if count_suffices else f"; also log the standard deviation of {metric} over the examples, as {std_metric}"
-        )
+        advice = "" if count_suffices else f"; also log the standard deviation of {metric} over the examples, as {std_metric}"
         raise MissingData(
-            f"the number of validation examples is unknown; pass the validation loader to the hook, or log n_valid{std_advice}",
+            f"the number of validation examples is unknown; pass the validation loader to the hook, or log n_valid{advice}",
             needs="facts" if count_suffices else "other",
         )
     if std_metric in study.metrics:
@@ -150,7 +144,5 @@ def perfect_trials(study: Study) -> list[Trial]:
     perfect_cost = 0.0 if study.minimize else -percentage_factor(study)
     if not best_trial or study.costs[best_trial[0].index] != perfect_cost:
         return []
-    perfect_trial_per_setting = repeats.first_trial_per_setting(
-        t for t in study.ranked() if study.costs[t.index] == perfect_cost
-    )
-    return perfect_trial_per_setting if len(perfect_trial_per_setting) >= MIN_PERFECT_SETTINGS else []
+    best_per_setting = repeats.first_trial_per_setting(t for t in study.ranked() if study.costs[t.index] == perfect_cost)
+    return best_per_setting if len(best_per_setting) >= MIN_PERFECT_SETTINGS else []

@@ -16,9 +16,7 @@ from advisor.stats.blocks import MeanLevel, mean_level
 
 MIN_SIGNAL_POINTS = 20
 """Minimum number of points of a curve, so that its first fifth suffices to estimate the noise."""
-KINDS_WITHOUT_POLICY: frozenset[WorkloadKind] = frozenset(
-    {"supervised", "language-model", "gan", "diffusion", "self-supervised"}
-)
+KINDS_WITHOUT_POLICY: set[WorkloadKind] = {"supervised", "language-model", "gan", "diffusion", "self-supervised"}
 """Kinds of workload that train no policy."""
 _SIGNAL_DESCRIPTIONS = {
     "groups_without_advantage": "the share of groups whose rewards are all equal, as TRL's frac_reward_zero_std",
@@ -53,12 +51,8 @@ def logged_signals(study: Study, signal: Signal) -> list[LoggedSignal]:
     sufficient_signals = [c for c in signals if len(c.curve) >= MIN_SIGNAL_POINTS]
     if not sufficient_signals:
         needs: MissingDataKind = "other" if study.has("policy_reward") else "design"
-        largest_point_count = max((len(c.curve) for c in signals), default=0)
-        advice = (
-            f"; the longest curve has {largest_point_count}, so log more often, in TRL by logging_steps=1"
-            if largest_point_count
-            else ""
-        )
+        points = max((len(c.curve) for c in signals), default=0)
+        advice = f"; the longest curve has {points}, so log more often, in TRL by logging_steps=1" if points else ""
         raise MissingData(f"no trial logged {MIN_SIGNAL_POINTS} points of {_SIGNAL_DESCRIPTIONS[signal]}{advice}", needs=needs)
     return sufficient_signals
 

@@ -35,11 +35,9 @@ def round_inferred_range(study: Study, name: str) -> Parameter:
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter
     least, most = parameter.declared_limits
-    range_width = parameter.high - parameter.low
-    low, high = (
-        max(round_outwards(parameter.low, "low", range_width), least),
-        min(round_outwards(parameter.high, "high", range_width), most),
-    )
+    width = parameter.high - parameter.low
+    low = max(round_outwards(parameter.low, "low", width), least)
+    high = min(round_outwards(parameter.high, "high", width), most)
     return parameter.model_copy(update={"low": low, "high": high})
 
 
@@ -69,10 +67,8 @@ def extend_range(
 
 
 def find_extension_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
-    extension_limits = [
-        x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None
-    ]
-    return (min if side == "high" else max)(extension_limits, key=lambda x: x.value, default=None)
+    limits = [_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)]
+    return (min if side == "high" else max)((x for x in limits if x is not None), key=lambda x: x.value, default=None)
 
 
 # --- where trials failed --------------------------------------------------------------------------------------------------------
@@ -85,12 +81,12 @@ def _limit_before_failures(study: Study, name: str, side: RangeSide) -> Extensio
     failed_trials = [t for t in study.trials if has_failed[t.index]]
     failed_trials += [t for t in study.outside if t.status in _FAILED_STATUSES]
     positions = parameter.to_positions([t.params.get(name, "") for t in failed_trials])
-    positions_beyond = positions[np.isfinite(positions) & (positions > 1 if side == "high" else positions < 0)]
-    if not len(positions_beyond):
+    beyond = positions[np.isfinite(positions) & (positions > 1 if side == "high" else positions < 0)]
+    if not len(beyond):
         return None
-    nearest_position = float(positions_beyond.min() if side == "high" else positions_beyond.max())
-    limit_value = parameter.value_at_position((nearest_position + (1 if side == "high" else 0)) / 2)
-    why = f"a trial with {name} of {setting(parameter.value_at_position(nearest_position), 3)} failed"
+    nearest = float(beyond.min() if side == "high" else beyond.max())
+    limit_value = parameter.value_at_position((nearest + (1 if side == "high" else 0)) / 2)
+    why = f"a trial with {name} of {setting(parameter.value_at_position(nearest), 3)} failed"
     return ExtensionLimit(widening.round_range_end(float(limit_value), parameter), why)
 
 
@@ -99,19 +95,16 @@ def _limit_before_failures(study: Study, name: str, side: RangeSide) -> Extensio
 
 def _usual_rate_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
     """Return a limit at the end of the usual learning rates, but at least a small step outside the range."""
-    rates_of_training = usual_rates(study, name)
+    rates = usual_rates(study, name)
     parameter = study.spec.parameters[name]
-    if rates_of_training is None or parameter.low is None or parameter.high is None or parameter.low <= 0:
+    if rates is None or parameter.low is None or parameter.high is None or parameter.low <= 0:
         return None
     if side == "high":
-        value, where = max(rates_of_training.high, MIN_EXTENSION_FACTOR * parameter.high), "above"
+        usual_end, where, value = rates.high, "above", max(rates.high, MIN_EXTENSION_FACTOR * parameter.high)
     else:
-        value, where = min(rates_of_training.low, parameter.low / MIN_EXTENSION_FACTOR), "below"
-    usual_end = rates_of_training.high if side == "high" else rates_of_training.low
-    return ExtensionLimit(
-        round_significant(value),
-        f"rates {where} {setting(usual_end)} are unusual for {rates_of_training.training}, so the step beyond the range is small",
-    )
+        usual_end, where, value = rates.low, "below", min(rates.low, parameter.low / MIN_EXTENSION_FACTOR)
+    why = f"rates {where} {setting(usual_end)} are unusual for {rates.training}, so the step beyond the range is small"
+    return ExtensionLimit(round_significant(value), why)
 
 
 def usual_rates(study: Study, name: str) -> UsualRates | None:
@@ -135,6 +128,5 @@ def _optimizer_names(study: Study, name: str) -> Iterator[str]:
         return
     for trial in study.trials:
         yield from (str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n))
-        logged_optimizer = trial.facts.get("optimizer")
-        if logged_optimizer:
-            yield logged_optimizer
+        if optimizer := trial.facts.get("optimizer"):
+            yield optimizer

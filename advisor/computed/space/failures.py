@@ -42,14 +42,12 @@ def failure_masks(study: Study) -> FailureMasks:
     out_of_memory = np.array([t.ran_out_of_memory for t in study.trials], dtype=np.bool_)
     has_diverged |= study.ended & ~has_crashed & ~np.isfinite(study.costs)
     objective = study.spec.objective
-    is_reward_comparable = objective.direction == "maximize" and have_same_quantity(
-        study.signals.get("policy_reward"), objective.metric
-    )
+    has_reward = objective.direction == "maximize" and have_same_quantity(study.signals.get("policy_reward"), objective.metric)
     starts, rises, drops = np.full(trial_count, np.nan), np.zeros(trial_count), np.zeros(trial_count)
     for trial in study.trials:
         curve = study.cost_curve(trial).finite
         if len(curve) > 1:
-            reward = study.curve(trial, "policy_reward").finite if is_reward_comparable else None
+            reward = study.curve(trial, "policy_reward").finite if has_reward else None
             starts[trial.index] = cost_before_training(curve, reward)
         rises[trial.index], drops[trial.index] = measure_rise_and_fall(study.curve(trial, "train_loss").values)
     # Pruned trials might have learned later, so the largest drop ignores them.
@@ -79,19 +77,18 @@ def stuck_trials(costs: FloatArray, initial_costs: FloatArray, feasible: BoolArr
     evaluation or on the study's highest first evaluation; trials that learn before their first evaluation need the second
     comparison. Second, its training loss rises, or its cost exceeds the costs of all trials that learned by more than their range.
     """
-    no_trials = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
         improvement = initial_costs - costs
         is_known = feasible & np.isfinite(initial_costs)
-        highest_initial_cost = np.max(initial_costs, where=is_known, initial=-np.inf)
+        highest_start = np.max(initial_costs, where=is_known, initial=-np.inf)
+        gains = highest_start - costs
         # Evaluations are noisy, so the minimum of many looks like an improvement. Ignore up to 2 % of the largest improvement.
         beats_own_start = improvement > 0.02 * np.max(improvement, where=is_known, initial=0)
-        beats_highest_start = highest_initial_cost - costs > 0.02 * np.max(
-            highest_initial_cost - costs, where=is_known, initial=0
-        )
-        no_gain, learned = is_known & ~(beats_own_start & beats_highest_start), is_known & beats_own_start & beats_highest_start
+        beats_highest_start = gains > 0.02 * np.max(gains, where=is_known, initial=0)
+        learned = is_known & beats_own_start & beats_highest_start
+        no_gain = is_known & ~learned
         if learned.sum() < 4 or not no_gain.any():
-            return no_trials
-        highest_learned_cost = costs[learned].max()
-        range_of_learned_costs = highest_learned_cost - costs[learned].min()
-        return np.asarray(no_gain & (does_loss_rise | (costs - highest_learned_cost > range_of_learned_costs)), dtype=np.bool_)
+            return np.zeros(len(costs), dtype=np.bool_)
+        highest_learned = costs[learned].max()
+        learned_range = highest_learned - costs[learned].min()
+        return np.asarray(no_gain & (does_loss_rise | (costs - highest_learned > learned_range)), dtype=np.bool_)

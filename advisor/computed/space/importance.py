@@ -31,10 +31,8 @@ class Importances:
 
     def share_text(self, axis: int) -> Message:
         """Return the importance of a hyperparameter as text, such as "12 % (90 % interval 5 % to 20 %)"."""
-        importance_draws = self.total_shares[:, axis]
-        mean, low, high = (
-            Percent(float(min(x, 1))) for x in (importance_draws.mean(), *np.quantile(importance_draws, [0.05, 0.95]))
-        )
+        draws = self.total_shares[:, axis]
+        mean, low, high = (Percent(float(min(x, 1))) for x in (draws.mean(), *np.quantile(draws, [0.05, 0.95])))
         return say("{mean} (90 % interval {low} to {high})", mean=mean, low=low, high=high)
 
 
@@ -43,27 +41,16 @@ def compute_importances(study: Study) -> Importances:
     """Compute the importance of each hyperparameter; settings that ran out of memory are ignored. Raises MissingData if fewer
     than 8 settings ended, if fewer than 4 settings have a result, or if many trials were pruned."""
     settings.require_unpruned(study)
-    tried_settings = settings.settings_within_memory(study)
-    tried_settings.require_settings(importance.MIN_TRIALS_FOR_IMPORTANCE, importance.MIN_TRIALS_FOR_IMPORTANCE // 2)
-    numeric_positions = {n: u for n, u in tried_settings.numeric.items() if _is_varied(u) and not is_training_length(n)}
-    choice_positions = {n: u for n, u in tried_settings.choices.items() if _is_varied(u)}
-    if not numeric_positions and not choice_positions:
+    tried = settings.settings_within_memory(study)
+    tried.require_settings(importance.MIN_TRIALS_FOR_IMPORTANCE, importance.MIN_TRIALS_FOR_IMPORTANCE // 2)
+    numeric = {n: u for n, u in tried.numeric.items() if _is_varied(u) and not is_training_length(n)}
+    choices = {n: u for n, u in tried.choices.items() if _is_varied(u)}
+    if not numeric and not choices:
         raise MissingData("no hyperparameter was varied; log the hyperparameters that the study searches", needs="searched")
-    response_model = importance.ResponseModel(
-        list(numeric_positions.values()), list(choice_positions.values()), tried_settings.costs
-    )
-    unexamined_axes = [
-        (u, study.searched[n].numeric)
-        for n, u in tried_settings.unexamined_positions.items()
-        if _is_varied(u) and not is_training_length(n)
-    ]
-    return Importances(
-        (*numeric_positions, *choice_positions),
-        tried_settings,
-        response_model,
-        response_model.total_effects(),
-        response_model.p_value(unexamined_axes),
-    )
+    response = importance.ResponseModel(list(numeric.values()), list(choices.values()), tried.costs)
+    others = ((n, u) for n, u in tried.unexamined_positions.items() if _is_varied(u) and not is_training_length(n))
+    p_value = response.p_value([(u, study.searched[n].numeric) for n, u in others])
+    return Importances((*numeric, *choices), tried, response, response.total_effects(), p_value)
 
 
 def mean_importances(study: Study) -> dict[str, float]:

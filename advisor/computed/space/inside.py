@@ -16,14 +16,12 @@ def trials_in_space(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
     params = [spec.with_computed_values(trial.params) for trial in trials]
     is_inside = np.ones(len(trials), dtype=np.bool_)
     for name, parameter in spec.parameters.items():
-        trial_indices = [i for i, p in enumerate(params) if name in p and meets_condition(parameter, p)]
-        values, fixed_value = [params[i][name] for i in trial_indices], parameter.value
+        indices = [i for i, p in enumerate(params) if name in p and meets_condition(parameter, p)]
+        values, fixed = [params[i][name] for i in indices], parameter.value
         if parameter.role == "fixed":
-            is_inside[trial_indices] &= np.array(
-                [fixed_value is None or equal_values(v, fixed_value) for v in values], dtype=np.bool_
-            )
+            is_inside[indices] &= np.array([fixed is None or equal_values(v, fixed) for v in values], dtype=np.bool_)
         elif parameter.role != "derived":
-            is_inside[trial_indices] &= parameter.allows_each(values)
+            is_inside[indices] &= parameter.allows_each(values)
     return [t for i, t in enumerate(trials) if is_inside[i] and spec.forbidden_region_of(params[i]) is None]
 
 

@@ -87,33 +87,28 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
     fit = fit_response_model(study)
     if fit is None or any(n in spec.parameters and spec.parameters[n].role == "derived" for n in fit.names):
         return {}
-    tuned_names = [n for n in fit.names if _is_range_tuned(study, spec, n)]
-    scientific_combinations = list(itertools.islice(_scientific_combinations(spec, fit), MAX_SCIENTIFIC_COMBINATIONS + 1))
+    names = [n for n in fit.names if _is_range_tuned(study, spec, n)]
+    combinations = list(itertools.islice(_scientific_combinations(spec, fit), MAX_SCIENTIFIC_COMBINATIONS + 1))
     trials_inside = trials_in_space(spec, fit.trials)
-    if (
-        not tuned_names
-        or len(scientific_combinations) > MAX_SCIENTIFIC_COMBINATIONS
-        or (not trials_inside and _has_other_fixed_values(study, spec))
-    ):
+    if not names or len(combinations) > MAX_SCIENTIFIC_COMBINATIONS:
         return {}
-    tuned_names = [n for n in tuned_names if _has_effect(study, n)]
+    if not trials_inside and _has_other_fixed_values(study, spec):
+        return {}
+    names = [n for n in names if _has_effect(study, n)]
     margins = RANGE_MARGINS_AFTER_CHANGE if trains_differently(study, spec) else RANGE_MARGINS
     # Few trials may have the new fixed values, so trials with other fixed values also show which part of the range was tried.
     shown_trials = trials_inside if len(trials_inside) > NUMBER_OF_BEST_TRIALS else fit.trials
-    drawn_best_settings = _draw_best_settings(study, spec, fit, scientific_combinations)
+    drawn_settings = _draw_best_settings(study, spec, fit, combinations)
     new_ranges: dict[str, tuple[float, float]] = {}
-    for name in tuned_names:
+    for name in names:
         parameter = spec.parameters[name]
-        best_positions, tried_positions = (
-            _positions_in_range(spec, name, [t.params for t in trials])
-            for trials in (trials_inside[:NUMBER_OF_BEST_TRIALS], shown_trials)
-        )
-        if drawn_best_settings and math.isfinite(_positions_in_range(study.spec, name, [fit.trials[0].params])[0]):
-            drawn_positions = [_positions_in_range(spec, name, each) for each in drawn_best_settings]
-            best_positions, tried_positions = (u[np.isfinite(u)] for u in (best_positions, tried_positions))
-            subrange = _subrange_to_keep(
-                drawn_positions, best_positions, tried_positions, 1 - (1 - BEST_SETTING_INSIDE_PROBABILITY) / len(tuned_names)
-            )
+        shown = (trials_inside[:NUMBER_OF_BEST_TRIALS], shown_trials)
+        best, tried = (_positions_in_range(spec, name, [t.params for t in trials]) for trials in shown)
+        if drawn_settings and math.isfinite(_positions_in_range(study.spec, name, [fit.trials[0].params])[0]):
+            drawn = [_positions_in_range(spec, name, each) for each in drawn_settings]
+            best, tried = (u[np.isfinite(u)] for u in (best, tried))
+            probability = 1 - (1 - BEST_SETTING_INSIDE_PROBABILITY) / len(names)
+            subrange = _subrange_to_keep(drawn, best, tried, probability)
             new_range = _add_margins(parameter, subrange, margins, keep_low=parameter_kinds.is_regulariser(name))
             if new_range != (parameter.low, parameter.high):
                 new_ranges[name] = new_range
@@ -135,10 +130,10 @@ def _has_effect(study: Study, name: str) -> bool:
 
 def trains_differently(study: Study, spec: StudySpec) -> bool:
     """Return True if `spec` has another length, schedule, fixed value or new hyperparameters."""
-    old_spec = study.spec
-    if (spec.max_train_steps, spec.schedule) != (old_spec.max_train_steps, old_spec.schedule):
+    old = study.spec
+    if (spec.max_train_steps, spec.schedule) != (old.max_train_steps, old.schedule):
         return True
-    return _has_other_fixed_values(study, spec) or not spec.searched.keys() <= old_spec.searched.keys()
+    return _has_other_fixed_values(study, spec) or not spec.searched.keys() <= old.searched.keys()
 
 
 def _has_other_fixed_values(study: Study, spec: StudySpec) -> bool:
@@ -151,11 +146,9 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, HyperparameterVal
     fit = fit_response_model(study)
     if fit is None:
         return None
-    best_setting_and_points = [fit.trials[0].params, *points]
-    drawn_costs = fit.surface.draw_responses(
-        [_positions_in_range(study.spec, name, best_setting_and_points) for name in fit.names]
-    )
-    return float(np.mean(drawn_costs[:, 0] - drawn_costs[:, 1:].min(1) > fit.surface.noise_sd))
+    candidates = [fit.trials[0].params, *points]
+    costs = fit.surface.draw_responses([_positions_in_range(study.spec, name, candidates) for name in fit.names])
+    return float(np.mean(costs[:, 0] - costs[:, 1:].min(1) > fit.surface.noise_sd))
 
 
 @computed
@@ -164,34 +157,26 @@ def fit_response_model(study: Study) -> FittedModel | None:
     or if the study is a probe."""
     if study.probe is not None or study.feasible.sum() < MIN_TRIALS_WITH_RESULT:
         return None
-    settings_with_costs = settings.read_settings(study)
+    tried = settings.read_settings(study)
     try:
         settings.require_unpruned(study)
     except MissingData:
         return None
-    trials, costs = [group[0] for group in settings_with_costs.trials], settings_with_costs.costs
-    model_names = tuple(n for model_names in (settings_with_costs.numeric, settings_with_costs.choices) for n in model_names)
+    trials, costs = [group[0] for group in tried.trials], tried.costs
+    names = (*tried.numeric, *tried.choices)
     has_result = np.isfinite(costs)
-    if len(model_names) > MAX_HYPERPARAMETERS or has_result.sum() < MIN_TRIALS_WITH_RESULT or not np.ptp(costs[has_result]) > 0:
+    if len(names) > MAX_HYPERPARAMETERS or has_result.sum() < MIN_TRIALS_WITH_RESULT or not np.ptp(costs[has_result]) > 0:
         return None
-    compressed_costs = np.full(len(costs), np.nan)
-    compressed_costs[has_result] = compress_costs(costs[has_result])
-    compressed_costs[~has_result] = np.nanmax(compressed_costs)
-    fitted_indices = ranks.choose_evenly_by_rank(compressed_costs, MAX_FITTED_TRIALS)
-    position_columns = [study.positions(n, trials)[fitted_indices] for n in model_names]
-    numeric_positions, choices = (
-        position_columns[: len(settings_with_costs.numeric)],
-        position_columns[len(settings_with_costs.numeric) :],
-    )
-    if _p_of_no_effect(numeric_positions, choices, compressed_costs[fitted_indices]) > SIGNIFICANCE_LEVEL:
+    compressed = np.full(len(costs), np.nan)
+    compressed[has_result] = compress_costs(costs[has_result])
+    compressed[~has_result] = np.nanmax(compressed)
+    fitted = ranks.choose_evenly_by_rank(compressed, MAX_FITTED_TRIALS)
+    positions = [study.positions(n, trials)[fitted] for n in names]
+    numeric, choices = positions[: len(tried.numeric)], positions[len(tried.numeric) :]
+    if _p_of_no_effect(numeric, choices, compressed[fitted]) > SIGNIFICANCE_LEVEL:
         return None
-    best_first = [trials[i] for i in np.lexsort((~has_result, compressed_costs))]
-    return FittedModel(
-        best_first,
-        ResponseSurface(numeric_positions, choices, compressed_costs[fitted_indices]),
-        len(fitted_indices),
-        model_names,
-    )
+    best_first = [trials[i] for i in np.lexsort((~has_result, compressed))]
+    return FittedModel(best_first, ResponseSurface(numeric, choices, compressed[fitted]), len(fitted), names)
 
 
 def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
@@ -200,13 +185,9 @@ def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values
     if not numeric and not choices:
         return 1.0
     p_single = (len(numeric) + len(choices)) * math.exp(ranks.log_p_values_of_axes(numeric, choices, values).min())
-    coordinate_blocks = [importance.axis_coordinates(u, True) for u in numeric] + [
-        importance.axis_coordinates(u, False) for u in choices
-    ]
+    blocks = [importance.axis_coordinates(u, i < len(numeric)) for i, u in enumerate([*numeric, *choices])]
     rng = np.random.default_rng(RANDOM_SEED)
-    p_smooth = importance.p_value_of_blocks(
-        [*coordinate_blocks, np.hstack(coordinate_blocks)], ranks.normal_scores(values), rng
-    )
+    p_smooth = importance.p_value_of_blocks([*blocks, np.hstack(blocks)], ranks.normal_scores(values), rng)
     return 2 * min(p_single, p_smooth)
 
 
@@ -224,16 +205,11 @@ def _is_range_tuned(study: Study, spec: StudySpec, name: str) -> bool:
 
 def _scientific_combinations(spec: StudySpec, fit: FittedModel) -> Iterator[dict[str, HyperparameterValue]]:
     """Yield each combination of scientific values; three values represent a numeric range."""
-    scientific_parameters = {
-        n: spec.searched[n] for n in fit.names if n in spec.searched and spec.searched[n].role == "scientific"
-    }
-    scientific_parameters = {n: p for n, p in scientific_parameters.items() if not p.when}
-    values_by_parameter = [
-        [p.value_at_position(u) for u in _SCIENTIFIC_POSITIONS] if p.numeric else p.options
-        for p in scientific_parameters.values()
-    ]
-    for combination in itertools.product(*values_by_parameter):
-        yield dict(zip(scientific_parameters, combination, strict=True))
+    searched = {n: spec.searched[n] for n in fit.names if n in spec.searched}
+    scientific = {n: p for n, p in searched.items() if p.role == "scientific" and not p.when}
+    values = ([p.value_at_position(u) for u in _SCIENTIFIC_POSITIONS] if p.numeric else p.options for p in scientific.values())
+    for combination in itertools.product(*values):
+        yield dict(zip(scientific, combination, strict=True))
 
 
 def _draw_best_settings(
@@ -254,30 +230,24 @@ def _draw_best_settings(
 def _draw_candidate_settings(
     spec: StudySpec, fit: FittedModel, scientific_values: Mapping[str, HyperparameterValue], rng: np.random.Generator
 ) -> list[Mapping[str, HyperparameterValue]]:
-    """Draw candidate settings with the values of `case`, from the whole search space of `spec` and near the best trials."""
+    """Draw candidate settings with `scientific_values`, from the whole search space of `spec` and near the best trials."""
     fixed_values = {n: p.options[0] if len(p.options) == 1 else p.value for n, p in spec.parameters.items() if not p.searched}
     candidates: list[dict[str, HyperparameterValue]] = [
         {**{n: v for n, v in fixed_values.items() if v is not None}, **scientific_values}
         for _ in range(_NUMBER_OF_UNIFORM_POINTS + _POINTS_PER_PERTURBED_TRIAL * _NUMBER_OF_PERTURBED_TRIALS)
     ]
     best_settings = [fit.trials[i % len(fit.trials)].params for i in range(_NUMBER_OF_PERTURBED_TRIALS)]
-    perturbation_sds = np.tile(
-        np.repeat(_PERTURBATION_SCALES, _POINTS_PER_PERTURBED_TRIAL // len(_PERTURBATION_SCALES)), _NUMBER_OF_PERTURBED_TRIALS
-    )
+    sds = np.repeat(_PERTURBATION_SCALES, _POINTS_PER_PERTURBED_TRIAL // len(_PERTURBATION_SCALES))
+    sds = np.tile(sds, _NUMBER_OF_PERTURBED_TRIALS)
     for name in (n for n in fit.names if n in spec.searched and n not in scientific_values):
         parameter = spec.parameters[name]
-        centre_positions = np.repeat(_positions_in_range(spec, name, best_settings), _POINTS_PER_PERTURBED_TRIAL)
-        perturbed_positions = np.clip(
-            np.nan_to_num(centre_positions, nan=0.5) + perturbation_sds * rng.standard_normal(len(perturbation_sds)), 0, 1
-        )
-        for point, u in zip(
-            candidates, np.concatenate([rng.random(_NUMBER_OF_UNIFORM_POINTS), perturbed_positions]), strict=True
-        ):
+        centres = np.repeat(_positions_in_range(spec, name, best_settings), _POINTS_PER_PERTURBED_TRIAL)
+        perturbed = np.clip(np.nan_to_num(centres, nan=0.5) + sds * rng.standard_normal(len(sds)), 0, 1)
+        positions = np.concatenate([rng.random(_NUMBER_OF_UNIFORM_POINTS), perturbed])
+        for point, u in zip(candidates, positions, strict=True):
             point[name] = parameter.value_at_position(float(u))
-    conditional_names = [n for n in fit.names if n in spec.parameters and spec.parameters[n].when]
-    return [
-        {n: v for n, v in p.items() if n not in conditional_names or meets_condition(spec.parameters[n], p)} for p in candidates
-    ]
+    conditional = [n for n in fit.names if n in spec.parameters and spec.parameters[n].when]
+    return [{n: v for n, v in p.items() if n not in conditional or meets_condition(spec.parameters[n], p)} for p in candidates]
 
 
 def _positions_in_range(spec: StudySpec, name: str, points: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
@@ -288,41 +258,39 @@ def _positions_in_range(spec: StudySpec, name: str, points: Sequence[Mapping[str
 
 
 def _subrange_to_keep(
-    drawn_positions: Sequence[FloatArray], best_positions: FloatArray, tried_positions: FloatArray, probability: float
+    drawn: Sequence[FloatArray], best: FloatArray, tried: FloatArray, probability: float
 ) -> tuple[float, float]:
     """Return the subrange (low, high) that contains the best trials and, with `probability`, the best setting for each
     combination of scientific values. The subrange extends to the end of the range on a side where the best trial is the
     outermost one.
 
-    drawn_positions: positions of the drawn best settings, one array per combination. best_positions: positions of the best trials
-    in the space, best first. tried_positions: positions of all trials.
+    drawn: positions of the drawn best settings, one array per combination. best: positions of the best trials
+    in the space, best first. tried: positions of all trials.
     """
-    quantiles = np.array([np.quantile(u, [(1 - probability) / 2, (1 + probability) / 2]) for u in drawn_positions])
+    quantiles = np.array([np.quantile(u, [(1 - probability) / 2, (1 + probability) / 2]) for u in drawn])
     low, high = float(quantiles[:, 0].min()), float(quantiles[:, 1].max())
-    if not len(tried_positions):
+    if not len(tried):
         return low, high
-    lowest, highest = float(tried_positions.min()), float(tried_positions.max())
-    if max(float(np.mean(u < lowest)) for u in drawn_positions) <= MAX_CHANCE_BEYOND_TRIALS:
+    lowest, highest = float(tried.min()), float(tried.max())
+    if max(float(np.mean(u < lowest)) for u in drawn) <= MAX_CHANCE_BEYOND_TRIALS:
         low = max(low, lowest)
-    if max(float(np.mean(u > highest)) for u in drawn_positions) <= MAX_CHANCE_BEYOND_TRIALS:
+    if max(float(np.mean(u > highest)) for u in drawn) <= MAX_CHANCE_BEYOND_TRIALS:
         high = min(high, highest)
-    if not len(best_positions):
+    if not len(best):
         return low, high
-    clipped_best_positions = np.clip(best_positions, 0.0, 1.0)
-    low, high = min(low, float(clipped_best_positions.min())), max(high, float(clipped_best_positions.max()))
+    clipped = np.clip(best, 0.0, 1.0)
+    low, high = min(low, float(clipped.min())), max(high, float(clipped.max()))
     # If the best trial is the outermost one, results may improve beyond it, so keep the end of the range.
-    return 0.0 if best_positions[0] == lowest else low, 1.0 if best_positions[0] == highest else high
+    return 0.0 if best[0] == lowest else low, 1.0 if best[0] == highest else high
 
 
 def _add_margins(
     parameter: Parameter, subrange: tuple[float, float], margins: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
-    """Return the range (low, high) of the subrange `part` with a margin on both sides. keep_low: keep the low end of a linear
+    """Return the range (low, high) of `subrange` with a margin on both sides. keep_low: keep the low end of a linear
     range, so that a regulariser can still be turned off."""
     margin = margins[1] if parameter.scale == "linear" else margins[0] / parameter.decades
     low, high = subrange[0] - margin, subrange[1] + margin
-    if parameter.scale == "linear" and keep_low:
+    if low < MIN_RANGE_CUT_SHARE or (parameter.scale == "linear" and keep_low):
         low = 0.0
-    return range_of_span(
-        parameter, (0.0 if low < MIN_RANGE_CUT_SHARE else low, 1.0 if high > 1 - MIN_RANGE_CUT_SHARE else high)
-    )
+    return range_of_span(parameter, (low, 1.0 if high > 1 - MIN_RANGE_CUT_SHARE else high))

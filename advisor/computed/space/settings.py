@@ -143,19 +143,17 @@ def _read_settings(study: Study, left_out: BoolArray) -> Settings:
         is_result_known = study.ended[trial.index] and (study.comparable[trial.index] or not study.feasible[trial.index])
         if is_result_known and not left_out[trial.index]:
             trials_by_setting.setdefault(_searched_setting_key(study, trial), []).append(trial)
-    trial_groups = list(trials_by_setting.values())
-    positions = {name: study.positions(name, [group[0] for group in trial_groups]) for name in study.searched}
-    costs = np.array([_lower_median(successful_costs[[t.index for t in g]]) for g in trial_groups])
-    late_costs = np.array(
-        [min((study.late_cost(t) for t in group if study.comparable[t.index]), default=math.inf) for group in trial_groups]
-    )
-    best_first = np.lexsort((*positions.values(), late_costs, costs)) if trial_groups else np.empty(0, np.int64)
+    groups = list(trials_by_setting.values())
+    positions = {name: study.positions(name, [group[0] for group in groups]) for name in study.searched}
+    costs = np.array([_lower_median(successful_costs[[t.index for t in g]]) for g in groups])
+    late_costs = [min((study.late_cost(t) for t in g if study.comparable[t.index]), default=math.inf) for g in groups]
+    best_first = np.lexsort((*positions.values(), late_costs, costs)) if groups else np.empty(0, np.int64)
     costs = costs[best_first]
     positions = {n: u[best_first] for n, u in positions.items()}
     examined_names = _choose_hyperparameters(study, positions, costs)
     numeric_names = {n for n, p in study.searched.items() if p.numeric}
     return Settings(
-        trials=tuple(tuple(trial_groups[i]) for i in best_first),
+        trials=tuple(tuple(groups[i]) for i in best_first),
         costs=costs,
         failed=np.isnan(costs),
         numeric={n: u for n, u in positions.items() if n in examined_names and n in numeric_names},
@@ -173,18 +171,18 @@ def out_of_memory_settings(study: Study, tried: Settings) -> BoolArray:
 
 def settings_within_memory(study: Study) -> Settings:
     """Return the settings of the ended trials, except settings whose trials all ran out of memory."""
-    all_settings = read_settings(study)
-    fits_in_memory = ~out_of_memory_settings(study, all_settings)
-    if fits_in_memory.all():
-        return all_settings
+    tried = read_settings(study)
+    fits = ~out_of_memory_settings(study, tried)
+    if fits.all():
+        return tried
     return replace(
-        all_settings,
-        trials=tuple(group for group, kept in zip(all_settings.trials, fits_in_memory, strict=True) if kept),
-        costs=all_settings.costs[fits_in_memory],
-        failed=all_settings.failed[fits_in_memory],
-        numeric={n: u[fits_in_memory] for n, u in all_settings.numeric.items()},
-        choices={n: u[fits_in_memory] for n, u in all_settings.choices.items()},
-        unexamined_positions={n: u[fits_in_memory] for n, u in all_settings.unexamined_positions.items()},
+        tried,
+        trials=tuple(group for group, kept in zip(tried.trials, fits, strict=True) if kept),
+        costs=tried.costs[fits],
+        failed=tried.failed[fits],
+        numeric={n: u[fits] for n, u in tried.numeric.items()},
+        choices={n: u[fits] for n, u in tried.choices.items()},
+        unexamined_positions={n: u[fits] for n, u in tried.unexamined_positions.items()},
     )
 
 
@@ -206,11 +204,9 @@ def _lower_median(costs: FloatArray) -> float:
 def trial_weights(study: Study) -> FloatArray:
     """Return a weight for each trial, shape (number of trials,), such that sums of weights count settings and not trials: the
     ended trials of one setting together weigh 1."""
-    setting_keys = [_searched_setting_key(study, trial) for trial in study.trials]
-    trials_per_setting = Counter(key for key, ended in zip(setting_keys, study.ended, strict=True) if ended)
-    return np.array(
-        [1 / trials_per_setting[key] if ended else 0.0 for key, ended in zip(setting_keys, study.ended, strict=True)]
-    )
+    keys = [_searched_setting_key(study, trial) for trial in study.trials]
+    counts = Counter(key for key, ended in zip(keys, study.ended, strict=True) if ended)
+    return np.array([1 / counts[key] if ended else 0.0 for key, ended in zip(keys, study.ended, strict=True)])
 
 
 def _searched_setting_key(study: Study, trial: Trial) -> SettingKey:
@@ -220,19 +216,17 @@ def _searched_setting_key(study: Study, trial: Trial) -> SettingKey:
 
 def search_space_decisions(study: Study) -> tuple[Decision, ...]:
     """Return the decisions to leave out hyperparameters, or trials of some lengths, from rules about the search space."""
-    examined_settings = read_settings(study)
-    if not examined_settings.unexamined_positions:
+    examined = read_settings(study)
+    if not examined.unexamined_positions:
         return length_decisions(study)
-    examined_names = [*examined_settings.numeric, *examined_settings.choices]
-    decision_text = (
-        f"{len(examined_names) + len(examined_settings.unexamined_positions)} hyperparameters vary. The checks of the search "
-        f"space examine the {len(examined_names)} with the strongest effects, each one alone, and correct their significance "
+    names = [*examined.numeric, *examined.choices]
+    text = (
+        f"{len(names) + len(examined.unexamined_positions)} hyperparameters vary. The checks of the search "
+        f"space examine the {len(names)} with the strongest effects, each one alone, and correct their significance "
         "levels for the others."
     )
-    parameter_decision = Decision(
-        topic="parameters", text=decision_text, overrule="--ignore NAME leaves out a parameter that is not tuned"
-    )
-    return parameter_decision, *length_decisions(study)
+    overrule = "--ignore NAME leaves out a parameter that is not tuned"
+    return Decision(topic="parameters", text=text, overrule=overrule), *length_decisions(study)
 
 
 def _choose_hyperparameters(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:
@@ -241,20 +235,18 @@ def _choose_hyperparameters(study: Study, positions: dict[str, FloatArray], cost
 
     positions: for each hyperparameter, the positions of the settings in its range, shape (n,). costs: shape (n,).
     """
-    coordinates_per_name = {
-        n: 1 if study.searched[n].numeric else min(len(np.unique(u[np.isfinite(u)])), ranks.MAX_FITTED_TRIALS)
-        for n, u in positions.items()
-    }
-    if len(positions) <= MAX_AXES and sum(coordinates_per_name.values()) <= MAX_COORDINATES:
+    value_counts = {n: min(len(np.unique(u[np.isfinite(u)])), ranks.MAX_FITTED_TRIALS) for n, u in positions.items()}
+    sizes = {n: 1 if study.searched[n].numeric else values for n, values in value_counts.items()}
+    if len(positions) <= MAX_AXES and sum(sizes.values()) <= MAX_COORDINATES:
         return set(positions)
-    names_by_priority = sorted(positions, key=lambda n: not study.searched[n].numeric)
-    numeric_positions = [positions[n] for n in names_by_priority if study.searched[n].numeric]
-    choice_positions = [positions[n] for n in names_by_priority if not study.searched[n].numeric]
-    log_p = dict(zip(names_by_priority, ranks.log_p_values_of_axes(numeric_positions, choice_positions, costs), strict=True))
+    names = sorted(positions, key=lambda n: not study.searched[n].numeric)
+    numeric = [positions[n] for n in names if study.searched[n].numeric]
+    choices = [positions[n] for n in names if not study.searched[n].numeric]
+    log_p = dict(zip(names, ranks.log_p_values_of_axes(numeric, choices, costs), strict=True))
     declared_scientific = {n for n, p in study.searched.items() if p.role == "scientific" and n not in study.inferred}
-    names_by_priority.sort(key=lambda n: (n not in declared_scientific and not is_learning_rate(n), log_p[n], n))
-    fits_in_limit = np.cumsum([coordinates_per_name[n] for n in names_by_priority]) <= MAX_COORDINATES
-    return {n for n, fits in zip(names_by_priority[:MAX_AXES], fits_in_limit, strict=False) if fits}
+    names.sort(key=lambda n: (n not in declared_scientific and not is_learning_rate(n), log_p[n], n))
+    fits_in_limit = np.cumsum([sizes[n] for n in names]) <= MAX_COORDINATES
+    return {n for n, fits in zip(names[:MAX_AXES], fits_in_limit, strict=False) if fits}
 
 
 # --- trials of different lengths --------------------------------------------------------------------------------------------------
@@ -322,11 +314,9 @@ def _do_hyperparameters_differ(study: Study, trials: Sequence[Trial], length_gro
         if not (are_values_repeated and all(len(set(length_groups[positions == v].tolist())) == 1 for v in distinct_positions)):
             position_columns.append(positions)
     for positions in position_columns:
-        positions_per_length = [
-            part[np.isfinite(part)] for part in (positions[length_groups == g] for g in range(int(length_groups.max()) + 1))
-        ]
-        positions_per_length = [part for part in positions_per_length if len(part) >= _MIN_TRIALS_PER_LENGTH]
-        has_different_positions = len(positions_per_length) > 1 and np.ptp(np.concatenate(positions_per_length)) > 0
-        if has_different_positions and kruskal(*positions_per_length).pvalue <= _SIGNIFICANCE_LEVEL / len(position_columns):
+        by_length = (positions[(length_groups == g) & np.isfinite(positions)] for g in range(int(length_groups.max()) + 1))
+        groups = [part for part in by_length if len(part) >= _MIN_TRIALS_PER_LENGTH]
+        has_different_positions = len(groups) > 1 and np.ptp(np.concatenate(groups)) > 0
+        if has_different_positions and kruskal(*groups).pvalue <= _SIGNIFICANCE_LEVEL / len(position_columns):
             return True
     return False

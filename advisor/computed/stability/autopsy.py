@@ -95,21 +95,19 @@ def _diagnose_batch(record: AutopsyRecord) -> Diagnosis | None:
             tensor_text = f"{(f'tensor {tensor.name}' if tensor.name else 'the tensor')} of {batch_text}"
             later_tensors = [one for batch in place.following for one in batch if one.name == tensor.name]
             if tensor.bad and not any(one.bad for one in later_tensors):
-                non_finite_text = f"The batch: {tensor_text} has {count(tensor.bad, 'non-finite value')}."
+                text = f"The batch: {tensor_text} has {count(tensor.bad, 'non-finite value')}."
                 return Diagnosis(
-                    "batch", "certain", non_finite_text, "Repair or drop the non-finite examples, and check the data for more."
+                    "batch", "certain", text, "Repair or drop the non-finite examples, and check the data for more."
                 )
             if tensor.ignored == 1 and place is record:
-                ignored_labels_text = f"The batch: all labels in {tensor_text} are -100, so the mean loss divides by 0."
-                return Diagnosis("batch", "certain", ignored_labels_text, "Skip batches in which all labels are ignored.")
+                text = f"The batch: all labels in {tensor_text} are -100, so the mean loss divides by 0."
+                return Diagnosis("batch", "certain", text, "Skip batches in which all labels are ignored.")
             largest_later = max((one.max or 0.0 for one in later_tensors), default=0.0)
             if tensor.max and largest_later and tensor.max > MIN_OUTLIER_BATCH_RATIO * largest_later:
-                large_value_text = (
+                text = (
                     f"The batch: {tensor_text} has a value of size {tensor.max:.3g}; later batches reach {largest_later:.3g}."
                 )
-                return Diagnosis(
-                    "batch", "certain", large_value_text, "Repair the examples with huge values, or clip the inputs."
-                )
+                return Diagnosis("batch", "certain", text, "Repair the examples with huge values, or clip the inputs.")
     return None
 
 
@@ -128,8 +126,8 @@ def _diagnose_epsilon(record: AutopsyRecord) -> Diagnosis | None:
         return None
     explained_share = max((o.state.explained or 0.0 for o in record.optimizers), default=0.0)
     certainty: Certainty = "certain" if explained_share > 0.99 else "likely"
-    explanation = f"The optimizer: {optimizer_names[0]} has eps=0 and divides by the root of a second moment of 0."
-    return Diagnosis("optimizer", certainty, explanation, "Set eps to 1e-8 or more.")
+    text = f"The optimizer: {optimizer_names[0]} has eps=0 and divides by the root of a second moment of 0."
+    return Diagnosis("optimizer", certainty, text, "Set eps to 1e-8 or more.")
 
 
 def _diagnose_accumulation(record: AutopsyRecord) -> Diagnosis | None:
@@ -138,31 +136,24 @@ def _diagnose_accumulation(record: AutopsyRecord) -> Diagnosis | None:
     if counts.steps < 4 or not versions or not _has_grown(record):
         return None
     if max(versions) + 2 >= counts.backwards and max(versions) < (passes_per_step + 0.5) * counts.steps:
-        explanation = f"Gradient accumulation: the gradients of all {counts.backwards:,} backward passes were added up."
-        return Diagnosis("accumulation", "likely", explanation, "Call optimizer.zero_grad() in each step.")
+        text = f"Gradient accumulation: the gradients of all {counts.backwards:,} backward passes were added up."
+        return Diagnosis("accumulation", "likely", text, "Call optimizer.zero_grad() in each step.")
     return None
 
 
 def _diagnose_loss_scale(record: AutopsyRecord) -> Diagnosis | None:
     passed, logged = record.losses
-    scale_from_losses = passed / logged if math.isfinite(passed) and math.isfinite(logged) and logged else 0.0
-    history_rows = record.history.before
-    used_scale = scale_from_losses or record.scale or 0.0
-    unscaling_text = (
-        f"The loss scale: the backward pass used {used_scale:.4g} times the loss, and a step was made without unscaling."
-    )
+    ratio = passed / logged if math.isfinite(passed) and math.isfinite(logged) and logged else 0.0
+    rows = record.history.before
+    used_scale = ratio or record.scale or 0.0
+    text = f"The loss scale: the backward pass used {used_scale:.4g} times the loss, and a step was made without unscaling."
     has_loss_overflowed = record.backward_loss is not None and record.metric == "grad_norm" and math.isinf(record.backward_loss)
-    forward_fault = record.forward_fault
-    is_scale_never_removed = (
-        record.scale is not None and record.scale >= MIN_LOSS_SCALE_RATIO and not any(row.loss_scale for row in history_rows)
-    )
-    if is_scale_never_removed or (
-        scale_from_losses >= MIN_LOSS_SCALE_RATIO and not any(row.loss_scale for row in history_rows)
-    ):
-        return Diagnosis("loss scale", "likely", unscaling_text, "Call scaler.step(optimizer), then scaler.update().")
-    if has_loss_overflowed and forward_fault is None and not record.parameters.bad and _is_logged_loss_finite(record):
-        overflow_text = "The loss scale: the scaled loss overflowed, and the logged loss is finite."
-        return Diagnosis("loss scale", "likely", overflow_text, "Lower the scale, or let torch.amp.GradScaler choose it.")
+    fault = record.forward_fault
+    if max(ratio, record.scale or 0.0) >= MIN_LOSS_SCALE_RATIO and not any(row.loss_scale for row in rows):
+        return Diagnosis("loss scale", "likely", text, "Call scaler.step(optimizer), then scaler.update().")
+    if has_loss_overflowed and fault is None and not record.parameters.bad and _is_logged_loss_finite(record):
+        text = "The loss scale: the scaled loss overflowed, and the logged loss is finite."
+        return Diagnosis("loss scale", "likely", text, "Lower the scale, or let torch.amp.GradScaler choose it.")
     return None
 
 
@@ -176,8 +167,8 @@ def _diagnose_fixed_loss_scale(record: AutopsyRecord) -> Diagnosis | None:
         return None
     if graph.custom or graph.operations[-1:] not in (("Mul",), ("Div",)) or _SINGULAR_DERIVATIVES.keys() & graph.operations:
         return None
-    explanation = "The loss scale: the loss is finite, no gradient is finite, and the last operation multiplies the loss."
-    return Diagnosis("loss scale", "likely", explanation, "Lower the loss scale, or let torch.amp.GradScaler choose it.")
+    text = "The loss scale: the loss is finite, no gradient is finite, and the last operation multiplies the loss."
+    return Diagnosis("loss scale", "likely", text, "Lower the loss scale, or let torch.amp.GradScaler choose it.")
 
 
 def _diagnose_learning_rate(record: AutopsyRecord) -> Diagnosis | None:
@@ -190,8 +181,8 @@ def _diagnose_weight_decay(record: AutopsyRecord) -> Diagnosis | None:
     for _, group in _optimizer_groups(record):
         product = group.get("lr", 0.0) * group.get("weight_decay", 0.0)
         if product > MAX_RATE_TIMES_DECAY:
-            explanation = f"The weight decay: rate x decay is {product:.3g}, so each step overshoots 0 by {share(product - 1)}."
-            return Diagnosis("weight decay", "certain" if product > 2 else "likely", explanation, "Lower the weight decay.")
+            text = f"The weight decay: rate x decay is {product:.3g}, so each step overshoots 0 by {share(product - 1)}."
+            return Diagnosis("weight decay", "certain" if product > 2 else "likely", text, "Lower the weight decay.")
     return None
 
 
@@ -199,20 +190,13 @@ def _diagnose_weight_decay(record: AutopsyRecord) -> Diagnosis | None:
 
 
 def _diagnose_initialisation(record: AutopsyRecord) -> Diagnosis | None:
-    largest_tensor = max(record.start, key=lambda tensor: tensor.weight_gain, default=None)
-    if (
-        largest_tensor is None
-        or not largest_tensor.weight_gain > MAX_INITIAL_WEIGHT_GAIN
-        or record.step > MAX_INITIALISATION_STEP
-    ):
+    tensor = max(record.start, key=lambda tensor: tensor.weight_gain, default=None)
+    if tensor is None or not tensor.weight_gain > MAX_INITIAL_WEIGHT_GAIN or record.step > MAX_INITIALISATION_STEP:
         return None
     if record.step >= MAX_STEP_WITHOUT_GROWTH and not _has_grown(record):
         return None
-    explanation = (
-        f"The initialisation: {largest_tensor.name} began at size {largest_tensor.rms:.3g}, "
-        f"{largest_tensor.weight_gain:.3g} times a usual one."
-    )
-    return Diagnosis("initialisation", "likely", explanation, "Initialise the layer with a gain near 1.")
+    text = f"The initialisation: {tensor.name} began at size {tensor.rms:.3g}, {tensor.weight_gain:.3g} times a usual one."
+    return Diagnosis("initialisation", "likely", text, "Initialise the layer with a gain near 1.")
 
 
 def _has_grown(record: AutopsyRecord) -> bool:
@@ -236,25 +220,22 @@ def _is_growing(values: list[float]) -> bool:
 
 
 def _diagnose_divergence(record: AutopsyRecord) -> Diagnosis | None:
-    have_values_grown, grown_weight = _has_grown(record), _find_grown_weight(record)
-    if not have_values_grown and grown_weight is None:
+    has_grown, grown_weight = _has_grown(record), _find_grown_weight(record)
+    if not has_grown and grown_weight is None:
         return None
-    growing_values = next((series for series in _loss_and_norm_series(record) if _is_growing(series)), [])
-    learning_rates = [row.learning_rate for row in (*record.history.first, *record.history.before) if row.learning_rate]
-    is_full_rate_early = (
-        learning_rates
-        and learning_rates[0] >= max(learning_rates) * 0.99
-        and record.step <= (record.max_train_steps or 1000) / 5
-    )
+    growing = next((series for series in _loss_and_norm_series(record) if _is_growing(series)), [])
+    rates = [row.learning_rate for row in (*record.history.first, *record.history.before) if row.learning_rate]
+    is_early = record.step <= (record.max_train_steps or 1000) / 5
+    is_full_rate_early = rates and rates[0] >= max(rates) * 0.99 and is_early
     warmup_hint = ", or warm it up: the training began with the full rate" if is_full_rate_early else ""
-    rate_text = f" {learning_rates[-1]:.3g}" if learning_rates else ""
+    rate_text = f" {rates[-1]:.3g}" if rates else ""
     growth_text = (
-        f"the gradient norm or loss grew from {min(growing_values):.3g} to {growing_values[-1]:.3g}"
-        if growing_values
+        f"the gradient norm or loss grew from {min(growing):.3g} to {growing[-1]:.3g}"
+        if growing
         else f"{grown_weight} grew far beyond its initial value"
     )
-    explanation = f"The rate: the training diverged at rate{rate_text}; {growth_text} before step {record.step:,}."
-    return Diagnosis("rate", "likely", explanation, f"Lower the learning rate{warmup_hint}.")
+    text = f"The rate: the training diverged at rate{rate_text}; {growth_text} before step {record.step:,}."
+    return Diagnosis("rate", "likely", text, f"Lower the learning rate{warmup_hint}.")
 
 
 def _find_grown_weight(record: AutopsyRecord) -> str | None:
@@ -262,10 +243,8 @@ def _find_grown_weight(record: AutopsyRecord) -> str | None:
     if record.step > MAX_STEP_WITHOUT_GROWTH:
         return None
     update_norms = [(row.learning_rate or 0.0) * (row.grad_norm or 0.0) for row in record.history.before]
-    if (
-        any(o.name == "SGD" for o in record.optimizers)
-        and max(update_norms, default=0.0) > MAX_UPDATE_NORM_RATIO * record.start_norm > 0
-    ):
+    has_sgd = any(o.name == "SGD" for o in record.optimizers)
+    if has_sgd and max(update_norms, default=0.0) > MAX_UPDATE_NORM_RATIO * record.start_norm > 0:
         return "the whole model"
     initial_sizes = {tensor.name: tensor.rms for tensor in record.start}
     for tensor in record.parameters.largest:
@@ -284,38 +263,26 @@ def _diagnose_layer(record: AutopsyRecord) -> Diagnosis | None:
         return None
     layer_names = list(dict.fromkeys(name.rpartition(".")[0] or name for name in bad.bad_names))
     if len(layer_names) > 1 and bad.bad > bad.tensors / 2:
-        explanation = (
-            f"The update: {bad.bad} of {bad.tensors} parameters became non-finite, though the last gradient norm was finite."
-        )
-        return Diagnosis("optimizer", "likely", explanation, "Check the optimizer's hyperparameters and the learning rate.")
-    first_tensor = bad.first[0]
-    rows_text = f", in rows {', '.join(map(str, first_tensor.bad_rows))}" if first_tensor.bad_rows else ""
-    values_text = count(first_tensor.bad, "non-finite value")
-    explanation = (
-        f"The layer {layer_names[0]}: {first_tensor.name} has {values_text}{rows_text}, before any gradient was non-finite."
-    )
-    return Diagnosis(
-        "layer",
-        "certain",
-        explanation,
-        f"Find what wrote the non-finite values of {first_tensor.name}; the optimizer's last gradient was finite.",
-    )
+        text = f"The update: {bad.bad} of {bad.tensors} parameters became non-finite, though the last gradient norm was finite."
+        return Diagnosis("optimizer", "likely", text, "Check the optimizer's hyperparameters and the learning rate.")
+    tensor = bad.first[0]
+    rows_text = f", in rows {', '.join(map(str, tensor.bad_rows))}" if tensor.bad_rows else ""
+    values_text = count(tensor.bad, "non-finite value")
+    text = f"The layer {layer_names[0]}: {tensor.name} has {values_text}{rows_text}, before any gradient was non-finite."
+    advice = f"Find what wrote the non-finite values of {tensor.name}; the optimizer's last gradient was finite."
+    return Diagnosis("layer", "certain", text, advice)
 
 
 def _diagnose_buffer(record: AutopsyRecord) -> Diagnosis | None:
     if record.parameters.bad and not record.late:
         return None
-    frozen_buffers = [buffer for buffer in record.buffers if not buffer.training]
-    if not frozen_buffers:
+    frozen = [buffer for buffer in record.buffers if not buffer.training]
+    if not frozen:
         return None
-    values_text = count(frozen_buffers[0].bad, "non-finite value")
-    explanation = f"The buffer {frozen_buffers[0].name}: it has {values_text}, and its layer does not update it in training."
-    return Diagnosis(
-        "buffer",
-        "certain",
-        explanation,
-        f"Restore the buffer {frozen_buffers[0].name} from a good checkpoint, or recompute it.",
-    )
+    values_text = count(frozen[0].bad, "non-finite value")
+    text = f"The buffer {frozen[0].name}: it has {values_text}, and its layer does not update it in training."
+    advice = f"Restore the buffer {frozen[0].name} from a good checkpoint, or recompute it."
+    return Diagnosis("buffer", "certain", text, advice)
 
 
 def _forward_fault(record: AutopsyRecord) -> ForwardFault | None:
@@ -324,54 +291,34 @@ def _forward_fault(record: AutopsyRecord) -> ForwardFault | None:
 
 
 def _diagnose_precision(record: AutopsyRecord) -> Diagnosis | None:
-    forward_fault = _forward_fault(record)
-    if (
-        forward_fault is None
-        or forward_fault.dtype not in _HALF_PRECISION_DTYPES
-        or forward_fault.why not in ("result", "exp overflows")
-    ):
+    fault = _forward_fault(record)
+    if fault is None or fault.dtype not in _HALF_PRECISION_DTYPES or fault.why not in ("result", "exp overflows"):
         return None
-    largest_number = "65,504" if forward_fault.dtype == "float16" else "3.4e38"
-    place_text = _locate(forward_fault.after, forward_fault.before)
-    explanation = (
-        f"The precision: {forward_fault.operation}{place_text} exceeds {largest_number}, the limit of {forward_fault.dtype}."
-    )
-    return Diagnosis(
-        "precision",
-        "likely",
-        explanation,
-        f"Compute {forward_fault.operation} in float32, or use bfloat16 in place of float16.",
-    )
+    largest_number = "65,504" if fault.dtype == "float16" else "3.4e38"
+    place = _locate(fault.after, fault.before)
+    text = f"The precision: {fault.operation}{place} exceeds {largest_number}, the limit of {fault.dtype}."
+    advice = f"Compute {fault.operation} in float32, or use bfloat16 in place of float16."
+    return Diagnosis("precision", "likely", text, advice)
 
 
 def _diagnose_forward_pass(record: AutopsyRecord) -> Diagnosis | None:
-    forward_fault = _forward_fault(record)
-    if forward_fault is None:
+    fault = _forward_fault(record)
+    if fault is None:
         return None
-    place_text = _locate(forward_fault.after, forward_fault.before)
-    if forward_fault.why not in ("result", "input"):
-        explanation = f"The operation {forward_fault.operation}{place_text}: {forward_fault.why}."
-        return Diagnosis(
-            "operation",
-            "certain",
-            explanation,
-            f"Keep the argument of {forward_fault.operation} in range: clamp it, or add a small constant.",
-        )
-    if forward_fault.why == "input":
-        return Diagnosis(
-            "batch", "likely", f"The input of {forward_fault.operation}{place_text} is not finite.", "Check the data."
-        )
-    if "softmax" in forward_fault.operation.lower() or "Attention" in forward_fault.operation:
-        reason_text = "a row is masked entirely" if forward_fault.masked else "a row has no finite entry"
-        explanation = f"The operation {forward_fault.operation}{place_text}: {reason_text}."
-        return Diagnosis(
-            "operation",
-            "certain" if forward_fault.masked else "likely",
-            explanation,
-            "Leave one entry of each attention row unmasked.",
-        )
-    explanation = f"The operation {forward_fault.operation}{place_text} made the first non-finite value of the forward pass."
-    return Diagnosis("operation", "likely", explanation, f"Check the arguments of {forward_fault.operation}.")
+    place = _locate(fault.after, fault.before)
+    if fault.why not in ("result", "input"):
+        text = f"The operation {fault.operation}{place}: {fault.why}."
+        advice = f"Keep the argument of {fault.operation} in range: clamp it, or add a small constant."
+        return Diagnosis("operation", "certain", text, advice)
+    if fault.why == "input":
+        return Diagnosis("batch", "likely", f"The input of {fault.operation}{place} is not finite.", "Check the data.")
+    if "softmax" in fault.operation.lower() or "Attention" in fault.operation:
+        reason_text = "a row is masked entirely" if fault.masked else "a row has no finite entry"
+        text = f"The operation {fault.operation}{place}: {reason_text}."
+        certainty: Certainty = "certain" if fault.masked else "likely"
+        return Diagnosis("operation", certainty, text, "Leave one entry of each attention row unmasked.")
+    text = f"The operation {fault.operation}{place} made the first non-finite value of the forward pass."
+    return Diagnosis("operation", "likely", text, f"Check the arguments of {fault.operation}.")
 
 
 def _diagnose_backward_pass(record: AutopsyRecord) -> Diagnosis | None:
@@ -380,28 +327,21 @@ def _diagnose_backward_pass(record: AutopsyRecord) -> Diagnosis | None:
         return None
     if not _is_logged_loss_finite(record):
         return None
-    place_text = _locate(graph.after, graph.before)
+    place = _locate(graph.after, graph.before)
     if graph.custom:
-        explanation = (
-            f"The backward pass of {graph.custom[-1]}{place_text}, an operation of your own: gradients are finite up to it."
-        )
-        return Diagnosis("operation", "likely", explanation, f"Test {graph.custom[-1]} with torch.autograd.gradcheck.")
+        text = f"The backward pass of {graph.custom[-1]}{place}, an operation of your own: gradients are finite up to it."
+        return Diagnosis("operation", "likely", text, f"Test {graph.custom[-1]} with torch.autograd.gradcheck.")
     if not gradients.bad:
-        growing_operation = next(
-            (one for one in ("Exp", "Expm1", "Pow") for op in graph.operations if op.partition("(")[0] == one), None
-        )
-        if growing_operation is None:
+        names = [operation.partition("(")[0] for operation in graph.operations]
+        growing = next((name for name in ("Exp", "Expm1", "Pow") if name in names), None)
+        if growing is None:
             return None
-        explanation = (
-            f"The operation {growing_operation}{place_text}: its result is so large that the norm of the gradient overflows."
-        )
-        return Diagnosis("operation", "likely", explanation, f"Bound the argument of {growing_operation}.")
+        text = f"The operation {growing}{place}: its result is so large that the norm of the gradient overflows."
+        return Diagnosis("operation", "likely", text, f"Bound the argument of {growing}.")
     for operation in reversed(graph.operations):
         if operation in _SINGULAR_DERIVATIVES:
-            explanation = (
-                f"The backward pass of {operation}{place_text}: {_SINGULAR_DERIVATIVES[operation]}. The loss is finite."
-            )
-            return Diagnosis("operation", "likely", explanation, f"Add a small constant to the argument of {operation}.")
+            text = f"The backward pass of {operation}{place}: {_SINGULAR_DERIVATIVES[operation]}. The loss is finite."
+            return Diagnosis("operation", "likely", text, f"Add a small constant to the argument of {operation}.")
     return None
 
 
@@ -414,12 +354,11 @@ def _unknown_cause(record: AutopsyRecord) -> Diagnosis:
     missing_records = ['the batch (autopsy="batch" keeps it)'] if record.batch is None else []
     missing_records += ["the batches of the other ranks"] if record.ranks > 1 else []
     missing_records += ["the forward pass (replay the step)"] if record.late else []
-    explanation = f"The cause cannot be told: it needs {' and '.join(missing_records) or 'a replay of the step'}."
+    text = f"The cause cannot be told: it needs {' and '.join(missing_records) or 'a replay of the step'}."
     if suspects := [o for o in (record.graph.operations if record.graph else ()) if o in _SINGULAR_DERIVATIVES]:
-        explanation += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
-    return Diagnosis(
-        "unknown", "open", explanation, "Replay the step as shown below. The replay checks each value when it is computed."
-    )
+        text += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
+    advice = "Replay the step as shown below. The replay checks each value when it is computed."
+    return Diagnosis("unknown", "open", text, advice)
 
 
 _DIAGNOSTIC_CHECKS: tuple[Callable[[AutopsyRecord], Diagnosis | None], ...] = (

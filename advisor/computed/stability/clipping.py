@@ -63,9 +63,8 @@ def read_clipping(study: Study, trial: Trial) -> Clipping | None:
         return Clipping(trial, norm_limit, float(np.average(clip_flags.values, weights=weights)), len(clip_flags))
     gradient_norms = study.curve(trial, "grad_norm").finite.values
     if math.isfinite(norm_limit) and len(gradient_norms) >= tails.MIN_POINTS:
-        return Clipping(
-            trial, norm_limit, float(np.mean(gradient_norms >= norm_limit * (1 - _MAX_CLIP_EXCESS))), len(gradient_norms)
-        )
+        clipped_share = float(np.mean(gradient_norms >= norm_limit * (1 - _MAX_CLIP_EXCESS)))
+        return Clipping(trial, norm_limit, clipped_share, len(gradient_norms))
     does_not_clip = "schema" in trial.facts and not math.isfinite(norm_limit) and "grad_clip_value" not in trial.facts
     return Clipping(trial, math.nan, 0.0, 0) if does_not_clip else None
 
@@ -99,7 +98,8 @@ def clipping_remedy(study: Study, present: Clipping, extreme: float = MAX_CLIPPE
         )
         return action, (Advise(text=str(action)),)
     unclipped_norms = unclipped_gradient_norms(study)
-    lower_threshold = min(float(np.quantile(unclipped_norms, 0.9)) if len(unclipped_norms) else math.inf, present.threshold / 3)
+    percentile_90 = float(np.quantile(unclipped_norms, 0.9)) if len(unclipped_norms) else math.inf
+    lower_threshold = min(percentile_90, present.threshold / 3)
     action = say("Clip at a smaller norm.")
     if math.isfinite(lower_threshold):
         action = say("Clip at a smaller norm. Start with {norm}.", norm=Number(lower_threshold))
@@ -107,6 +107,6 @@ def clipping_remedy(study: Study, present: Clipping, extreme: float = MAX_CLIPPE
         return action, (Advise(text=str(action)),)
     plan_numbers = {"threshold": present.threshold}
     if len(unclipped_norms) >= tails.MIN_POINTS:
-        plan_numbers["p90"] = float(np.quantile(unclipped_norms, 0.9))
+        plan_numbers["p90"] = percentile_90
     why = f"Training is still unstable with clipping at {plain_number(present.threshold, 3)}"
     return action, (RunPlan(plan="clip", numbers=plan_numbers, why=why),)

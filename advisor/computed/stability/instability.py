@@ -50,14 +50,12 @@ class JudgedTrials:
         rate = float(self.learning_rates[trial.index])
         if not math.isfinite(rate):
             return Message(())
-        rate_phrase = say(" at {parameter} {rate}", parameter=Name(self.learning_rate_name or ""), rate=Number(rate))
+        place = say(" at {parameter} {rate}", parameter=Name(self.learning_rate_name or ""), rate=Number(rate))
         if not math.isfinite(self.best_learning_rate) or rate == self.best_learning_rate:
-            return rate_phrase
+            return place
         if rate < self.best_learning_rate:
-            return say("{place} (below the best trial's)", place=rate_phrase)
-        return say(
-            "{place} ({times} times the best trial's)", place=rate_phrase, times=Number(rate / self.best_learning_rate, 2)
-        )
+            return say("{place} (below the best trial's)", place=place)
+        return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best_learning_rate, 2))
 
     def side_of_best_rate(self, trials: Sequence[Trial]) -> RangeSide | None:
         """Return "low" if all given trials have lower learning rates than the best trial, so that high rates are not the cause
@@ -70,15 +68,11 @@ class JudgedTrials:
 
 def describe_other_unstable_trials(unstable: int, judged: int) -> Message:
     """Return a sentence about the unstable trials that the finding does not name; empty if there are none."""
-    more_count = unstable - 1
-    if not more_count:
+    more = unstable - 1
+    if not more:
         return Message(())
-    return say(
-        " {more} more of the {judged} trials judged {show} the same.",
-        more=more_count,
-        judged=judged,
-        show="shows" if more_count == 1 else "show",
-    )
+    show = "shows" if more == 1 else "show"
+    return say(" {more} more of the {judged} trials judged {show} the same.", more=more, judged=judged, show=show)
 
 
 def trials_near_best_rate(study: Study, reach: float) -> JudgedTrials:
@@ -92,15 +86,10 @@ def trials_near_best_rate(study: Study, reach: float) -> JudgedTrials:
         return JudgedTrials(tuple(ended_trials), None, np.full(len(study.trials), np.nan), math.nan)
     name, learning_rates = searched_rates
     best_rate = next((float(learning_rates[t.index]) for t in best_first if math.isfinite(learning_rates[t.index])), math.nan)
-    trials_in_reach = [t for t in ended_trials if not learning_rates[t.index] > reach * best_rate]
-    trials_in_reach.sort(
-        key=lambda t: (
-            abs(math.log(learning_rates[t.index] / best_rate))
-            if math.isfinite(learning_rates[t.index] / best_rate)
-            else math.inf
-        )
-    )
-    return JudgedTrials(tuple(trials_in_reach), name, learning_rates, best_rate)
+    near = [t for t in ended_trials if not learning_rates[t.index] > reach * best_rate]
+    ratios = learning_rates / best_rate
+    near.sort(key=lambda t: abs(math.log(ratios[t.index])) if math.isfinite(ratios[t.index]) else math.inf)
+    return JudgedTrials(tuple(near), name, learning_rates, best_rate)
 
 
 # --- curves that show instability, and its time -----------------------------------------------------------------------------------
@@ -197,9 +186,8 @@ def late_gradient_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
     gradient_norms = np.empty(0)
     for trial in sorted(trials, key=lambda t: rank_by_index.get(t.index, len(rank_by_index))):
         if len(gradient_norms) < tails.MIN_POINTS:
-            gradient_norms = np.concatenate(
-                [gradient_norms, _drop_early_training(study, trial, study.curve(trial, "grad_norm").finite).values]
-            )
+            late_norms = _drop_early_training(study, trial, study.curve(trial, "grad_norm").finite)
+            gradient_norms = np.concatenate([gradient_norms, late_norms.values])
     return gradient_norms
 
 
@@ -219,11 +207,10 @@ def reason_for_missing_norms(study: Study, trials: Sequence[Trial]) -> str:
     """Return a clause that says why too few gradient norms were logged after early training."""
     if not study.has("grad_norm"):
         return "no gradient norm was logged"
-    last_steps_and_lengths = [
-        (float(c.steps[-1]), _trial_length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)
-    ]
-    if last_steps_and_lengths and all(last < EARLY_TRAINING_SHARE * length for last, length in last_steps_and_lengths):
-        last, length = max(last_steps_and_lengths)
+    curves = ((t, study.curve(t, "grad_norm").finite) for t in trials)
+    ends = [(float(c.steps[-1]), _trial_length(study, t)) for t, c in curves if len(c)]
+    if ends and all(last < EARLY_TRAINING_SHARE * length for last, length in ends):
+        last, length = max(ends)
         return f"the gradient norm was logged only up to step {last:,.0f} of {length:,.0f}"
     return f"no trial logged {tails.MIN_POINTS} gradient norms after its start"
 

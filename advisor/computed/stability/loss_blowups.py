@@ -66,18 +66,16 @@ class TrialInstability:
     def sentence(self, at: Message | str = "") -> Message:
         """Return a sentence without a full stop. at: text about the trial's learning rate."""
         name = Name(self.trial.name)
-        return say(
-            "The {curve_noun} of {trial}{at} {event}", curve_noun=self.curve_noun, trial=name, at=at, event=self.description
-        )
+        return say("The {noun} of {trial}{at} {event}", noun=self.curve_noun, trial=name, at=at, event=self.description)
 
     @property
     def levels_row(self) -> Message:
         """Return a table row: the level before, the level after and, if known, the noise limit."""
         before, after, limit = Number(self.level_before, 4), Number(self.level_after, 4), Number(self.noise_limit, 4)
         if not math.isfinite(self.noise_limit):
-            return (
-                say("{before}, {after}", before=before, after=after) if math.isfinite(self.level_after) else say("not finite")
-            )
+            if not math.isfinite(self.level_after):
+                return say("not finite")
+            return say("{before}, {after}", before=before, after=after)
         return say("{before}, {after}, {limit}", before=before, after=after, limit=limit)
 
 
@@ -89,9 +87,8 @@ def blowup_at_start(study: Study, trial: Trial, lasting: int) -> TrialInstabilit
     if not curves:
         return None
     last_early_step = instability.last_early_step(study, trial)
-    judged_curves = [
-        (n, c) for n, c in curves if _count_points_until(c, last_early_step) >= MIN_EARLY_POINTS and _should_improve(study, n)
-    ]
+    improving = [(n, c) for n, c in curves if _should_improve(study, n)]
+    judged_curves = [(n, c) for n, c in improving if _count_points_until(c, last_early_step) >= MIN_EARLY_POINTS]
     # A short diagnostic run may have few values of a validation loss, so prefer a loss that was logged at every step.
     probe_end = min(last_early_step, instability.PROBE_STEPS)
     curves_of_probe = [(n, c) for n, c in judged_curves if _count_points_until(c, probe_end) >= MIN_EARLY_POINTS]
@@ -99,10 +96,9 @@ def blowup_at_start(study: Study, trial: Trial, lasting: int) -> TrialInstabilit
     at = instability.first_diverged_step(study, trial)
     if at is not None and len(curve.finite) and instability.has_diverged_early(study, trial, at):
         return _early_divergence(study, trial, metric, curve, at)
-    points_in_probe = _count_points_until(curve, probe_end)
-    stable_result = TrialInstability(
-        trial, metric, points_in_probe if points_in_probe >= MIN_EARLY_POINTS else 0, curve_noun=_curve_noun(study, metric)
-    )
+    points = _count_points_until(curve, probe_end)
+    points = points if points >= MIN_EARLY_POINTS else 0
+    stable_result = TrialInstability(trial, metric, points, curve_noun=_curve_noun(study, metric))
     if not judged_curves:
         return stable_result
     return _early_rise(study, stable_result, curve.finite, last_early_step, lasting) or stable_result
@@ -114,15 +110,12 @@ def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at:
     how = _describe_divergence(study, trial, curve.finite, at, cost_sign)
     description = say("started at {first} and {how}", first=Number(first_value, 4), how=how)
     early_points = _count_points_until(curve, instability.last_early_step(study, trial))
-    return TrialInstability(
-        trial, metric, early_points, 0.0, math.inf, at, description, first_value, curve_noun=_curve_noun(study, metric)
-    )
+    noun = _curve_noun(study, metric)
+    return TrialInstability(trial, metric, early_points, 0.0, math.inf, at, description, first_value, curve_noun=noun)
 
 
-def _early_rise(
-    study: Study, stable_result: TrialInstability, finite: Curve, end: float, lasting: int
-) -> TrialInstability | None:
-    """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps, if any. stable_result: the
+def _early_rise(study: Study, stable: TrialInstability, finite: Curve, end: float, lasting: int) -> TrialInstability | None:
+    """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps, if any. stable: the
     result for a loss without a rise."""
     early_points = _count_points_until(finite, end)
     min_rise_steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
@@ -130,7 +123,7 @@ def _early_rise(
     rise = jumps.early_rise(finite.values, early_points, max(min_rise_points, 1))
     if rise is None:
         return None
-    cost_sign = _cost_sign(study, stable_result.metric)
+    cost_sign = _cost_sign(study, stable.metric)
     step_of_rise = int(finite.steps[rise.index])
     start, level, limit = cost_sign * rise.first_value, cost_sign * rise.highest_level, cost_sign * rise.noise_limit
     description = say(
@@ -140,13 +133,11 @@ def _early_rise(
         level=Number(level, 4),
         place=study.at(step_of_rise),
     )
-    material_share = (
-        rise.share if _is_rise_material(study, stable_result.metric, rise.highest_level - rise.first_value) else 0.0
-    )
+    is_material = _is_rise_material(study, stable.metric, rise.highest_level - rise.first_value)
     return replace(
-        stable_result,
+        stable,
         p_value=rise.p_value,
-        share=material_share,
+        share=rise.share if is_material else 0.0,
         step=step_of_rise,
         description=description,
         level_before=start,
@@ -173,22 +164,18 @@ def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | Non
     first_late_index = int(np.searchsorted(curve.steps, instability.last_early_step(study, trial), side="right"))
     learning_rates = instability.learning_rates_at(study, trial, curve.steps.astype(np.float64))
     jump = _largest_unexplained_jump(study, trial, metric, first_late_index, learning_rates)
-    curve_noun, sign = _curve_noun(study, metric), _cost_sign(study, metric)
+    noun, sign = _curve_noun(study, metric), _cost_sign(study, metric)
     if jump is None:
-        return TrialInstability(trial, metric, len(curve), curve_noun=curve_noun)
+        return TrialInstability(trial, metric, len(curve), curve_noun=noun)
     before, after, limit = sign * jump.level_before, sign * jump.level_after, sign * jump.noise_limit
-    step_of_jump = int(curve.steps[jump.index])
+    step = int(curve.steps[jump.index])
     peak_value = sign * float(curve.values[jump.index : jump.index + jump.points].max())
     is_rise_gradual = curve.values[jump.index] - jump.level_before < (jump.level_after - jump.level_before) / 2
-    description = _describe_jump(
-        jump, sign, peak_value, f", from {study.at(step_of_jump)} on" if is_rise_gradual else f" at {study.at(step_of_jump)}"
-    )
-    material_share = (
-        jump.share if jump.is_log or _is_rise_material(study, metric, jump.level_after - jump.level_before) else 0.0
-    )
-    return TrialInstability(
-        trial, metric, len(curve), jump.p_value, material_share, step_of_jump, description, before, after, limit, curve_noun
-    )
+    place = f", from {study.at(step)} on" if is_rise_gradual else f" at {study.at(step)}"
+    text = _describe_jump(jump, sign, peak_value, place)
+    is_material = jump.is_log or _is_rise_material(study, metric, jump.level_after - jump.level_before)
+    share = jump.share if is_material else 0.0
+    return TrialInstability(trial, metric, len(curve), jump.p_value, share, step, text, before, after, limit, noun)
 
 
 def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
@@ -199,22 +186,22 @@ def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Me
     # The level after a jump is a median of several points, so the first point after the jump is usually higher in a plot.
     if sign * (peak - after) > _MIN_BLOWUP_SHARE * abs(after - before):
         to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
-    improvement_noun = "its improvement on a log scale" if jump.is_log else "its improvement"
+    fall = "its improvement on a log scale" if jump.is_log else "its improvement"
     if 0.995 <= jump.share < 1.05:
-        undone_text = say("all its improvement")
+        undone = say("all its improvement")
     elif jump.share <= 1:
-        undone_text = say("{share} of {fall}", share=Percent(jump.share), fall=improvement_noun)
+        undone = say("{share} of {fall}", share=Percent(jump.share), fall=fall)
     elif jump.is_log:
-        undone_text = say("more than all its improvement")
+        undone = say("more than all its improvement")
     else:
-        undone_text = say("{times} times {fall}", times=Number(jump.share, 2), fall=improvement_noun)
+        undone = say("{times} times {fall}", times=Number(jump.share, 2), fall=fall)
     return say(
         "{went} from {before} to {to}{place}, which undid {undone}",
         went=went,
         before=Number(before, 4),
         to=to,
         place=place,
-        undone=undone_text,
+        undone=undone,
     )
 
 
@@ -225,37 +212,33 @@ def _largest_unexplained_jump(
     get worse, or if the losses of most trials rise at the same step."""
     curve = dict(instability.loss_curves(study, trial))[metric].finite
     heldout_curves = validation_check.heldout_curves(study, trial, metric)
-    explained_jumps: list[jumps.Jump] = []
+    explained: list[jumps.Jump] = []
     for _ in range(_MAX_EXPLAINED_JUMPS):
-        jump = _jump_or_collapse(curve.values, first, rates, explained_jumps, lasting=study.kind == "reinforcement-learning")
+        jump = _jump_or_collapse(curve.values, first, rates, explained, lasting=study.kind == "reinforcement-learning")
         if jump is None or jump.p_value > _MAX_P_VALUE:
             return jump
         median_points = max(jump.points, _RUNNING_MEDIAN_POINTS)
         recovery_indices = np.flatnonzero(jumps.running_medians(curve.values[jump.index :], median_points) <= jump.level_before)
-        end = (
-            min(jump.index + int(recovery_indices[0]) + (median_points - 1) // 2, len(curve))
-            if len(recovery_indices)
-            else len(curve)
-        )
-        step_of_jump = int(curve.steps[jump.index])
-        are_evaluations_unharmed = validation_check.are_evaluations_unharmed(
-            heldout_curves, step_of_jump, int(curve.steps[end - 1])
-        )
-        if not are_evaluations_unharmed and not _rises_in_most_trials(study, trial, metric, step_of_jump, jump.points):
+        end = len(curve)
+        if len(recovery_indices):
+            end = min(jump.index + int(recovery_indices[0]) + (median_points - 1) // 2, end)
+        step = int(curve.steps[jump.index])
+        is_harmless = validation_check.are_evaluations_unharmed(heldout_curves, step, int(curve.steps[end - 1]))
+        if not is_harmless and not _rises_in_most_trials(study, trial, metric, step, jump.points):
             return jump
-        explained_jumps.append(jump)
+        explained.append(jump)
     return None
 
 
 def _jump_or_collapse(
-    values: FloatArray, first: int, rates: FloatArray | None, explained_jumps: Sequence[jumps.Jump], *, lasting: bool
+    values: FloatArray, first: int, rates: FloatArray | None, explained: Sequence[jumps.Jump], *, lasting: bool
 ) -> jumps.Jump | None:
     """Return the most significant jump of the loss or, if no jump is significant, a collapse that lasts to the end. lasting:
     return only a collapse, because rewards often dip for a while."""
-    jump = None if lasting else jumps.largest_jump(values, first, rates, explained_jumps)
+    jump = None if lasting else jumps.largest_jump(values, first, rates, explained)
     if jump is not None and jump.p_value <= _MAX_P_VALUE:
         return jump
-    collapse = jumps.find_collapse(values, first, explained_jumps)
+    collapse = jumps.find_collapse(values, first, explained)
     return collapse if collapse is not None and collapse.p_value <= _MAX_P_VALUE else jump
 
 
@@ -314,20 +297,18 @@ def _late_divergence(study: Study, trial: Trial) -> TrialInstability | None:
     if at is None or instability.has_diverged_early(study, trial, at):
         return None
     for metric, curve in instability.loss_curves(study, trial):
-        earlier_costs = curve.finite.values[curve.finite.steps < at]
-        if not _should_improve(study, metric) or len(earlier_costs) < _MIN_POINTS_BEFORE_DIVERGENCE:
+        earlier = curve.finite.values[curve.finite.steps < at]
+        if not _should_improve(study, metric) or len(earlier) < _MIN_POINTS_BEFORE_DIVERGENCE:
             continue
-        sign, curve_noun = _cost_sign(study, metric), _curve_noun(study, metric)
+        sign, noun = _cost_sign(study, metric), _curve_noun(study, metric)
         if _has_lost_its_gain(study, trial, curve.finite):
-            best, last = sign * float(earlier_costs.min()), sign * float(curve.finite.values[-1])
-            first_worse_step = int(curve.finite.steps[int(earlier_costs.argmin()) + 1])
-            description = _describe_divergence(study, trial, curve.finite, at, sign)
-            return TrialInstability(
-                trial, metric, len(curve), 0.0, math.inf, first_worse_step, description, best, last, curve_noun=curve_noun
-            )
-        if float(np.median(earlier_costs[-3:])) < earlier_costs[0]:
-            description = say("{how}, after it had improved", how=_describe_divergence(study, trial, curve.finite, at, sign))
-            return TrialInstability(trial, metric, len(curve), 0.0, math.inf, at, description, curve_noun=curve_noun)
+            best, last = sign * float(earlier.min()), sign * float(curve.finite.values[-1])
+            step = int(curve.finite.steps[int(earlier.argmin()) + 1])
+            text = _describe_divergence(study, trial, curve.finite, at, sign)
+            return TrialInstability(trial, metric, len(curve), 0.0, math.inf, step, text, best, last, curve_noun=noun)
+        if float(np.median(earlier[-3:])) < earlier[0]:
+            text = say("{how}, after it had improved", how=_describe_divergence(study, trial, curve.finite, at, sign))
+            return TrialInstability(trial, metric, len(curve), 0.0, math.inf, at, text, curve_noun=noun)
     return None
 
 
@@ -392,21 +373,12 @@ def study_instability(
 ) -> StudyInstability:
     """Find the unstable trials. false_alarms: joint significance level over all trials, early and late. lasting: minimum
     duration of an early rise, in steps. material: minimum rise, as a share of the trial's improvement."""
-    early_and_late_blowups = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
-    judged_blowups = [
-        [b for b in pair if b is not None and (b.judged_point_count or b.p_value < 1)] for pair in early_and_late_blowups
-    ]
-    judged_count = sum(map(bool, judged_blowups))
+    pairs = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
+    judged = [[b for b in pair if b is not None and (b.judged_point_count or b.p_value < 1)] for pair in pairs]
+    judged_count = sum(map(bool, judged))
     test_count = 2 * max(judged_count, 1)
-    significant_blowups = [
-        [b for b in pair if b.p_value * test_count <= false_alarms and b.share >= material] for pair in judged_blowups
-    ]
-    most_severe_blowups = sorted(
-        (min(s, key=lambda b: (b.p_value, -b.share)) for s in significant_blowups if s),
-        key=lambda b: (b.p_value, -b.share, b.trial.index),
-    )
-    return StudyInstability(
-        judged_count,
-        tuple(most_severe_blowups),
-        min(most_severe_blowups[0].p_value * test_count, 1.0) if most_severe_blowups else 1.0,
-    )
+    significant = [[b for b in pair if b.p_value * test_count <= false_alarms and b.share >= material] for pair in judged]
+    most_severe = [min(pair, key=lambda b: (b.p_value, -b.share)) for pair in significant if pair]
+    most_severe.sort(key=lambda b: (b.p_value, -b.share, b.trial.index))
+    p_value = min(most_severe[0].p_value * test_count, 1.0) if most_severe else 1.0
+    return StudyInstability(judged_count, tuple(most_severe), p_value)

@@ -40,9 +40,9 @@ def are_evaluations_unharmed(evaluations: list[Curve], start: int, end: int) -> 
 
 def do_evaluations_improve(evaluations: list[Curve], start: int, end: int) -> bool:
     """Return True if evaluations up to step `end` are clearly better than all up to step `start`, on all precise curves."""
-    level_changes = [m for c in evaluations if (m := _change_of_level(c, start, end, last=True)) is not None]
-    return bool(level_changes) and all(
-        -m.rise > max(_MAX_EQUAL_DIFFERENCE * m.noise, _MIN_IMPROVEMENT * m.earlier_gain) for m in level_changes
+    changes = [m for c in evaluations if (m := _change_of_level(c, start, end, last=True)) is not None]
+    return bool(changes) and all(
+        -m.rise > max(_MAX_EQUAL_DIFFERENCE * m.noise, _MIN_IMPROVEMENT * m.earlier_gain) for m in changes
     )
 
 
@@ -59,19 +59,17 @@ class _LevelChange(NamedTuple):
 def _change_of_level(curve: Curve, start: int, end: int, *, last: bool = False) -> _LevelChange | None:
     """Return the change from the best level up to step `start` to the first (or last) level from `start` to `end`; None if the
     curve is too noisy."""
-    values_before = curve.values[curve.steps <= start]
-    values_after = curve.values[(curve.steps > start) & (curve.steps <= end)]
+    before = curve.values[curve.steps <= start]
+    after = curve.values[(curve.steps > start) & (curve.steps <= end)]
     noise_sd = curves.noise_sd(curve.values)
-    if len(values_before) < _EVALUATIONS_PER_LEVEL or len(values_after) < _MIN_EVALUATIONS_AFTER_RISE or not noise_sd >= 0:
+    if len(before) < _EVALUATIONS_PER_LEVEL or len(after) < _MIN_EVALUATIONS_AFTER_RISE or not noise_sd >= 0:
         return None
-    best_level = float(jumps.running_medians(values_before, _EVALUATIONS_PER_LEVEL).min())
-    earlier_gain = max(float(values_before[0]), float(np.median(values_before[:_EVALUATIONS_PER_LEVEL]))) - best_level
+    best_level = float(jumps.running_medians(before, _EVALUATIONS_PER_LEVEL).min())
+    earlier_gain = max(float(before[0]), float(np.median(before[:_EVALUATIONS_PER_LEVEL]))) - best_level
     if not earlier_gain > 0 or _MAX_EQUAL_DIFFERENCE * noise_sd > _MAX_NOISE_SHARE * earlier_gain:
         return None
     # The model may recover by the second evaluation, so compare the first evaluation and also the median of the first few.
-    level_after = (
-        np.median(values_after[-_EVALUATIONS_PER_LEVEL:])
-        if last
-        else max(values_after[0], np.median(values_after[:_EVALUATIONS_PER_LEVEL]))
-    )
+    level_after = np.median(after[-_EVALUATIONS_PER_LEVEL:] if last else after[:_EVALUATIONS_PER_LEVEL])
+    if not last:
+        level_after = max(after[0], level_after)
     return _LevelChange(float(level_after) - best_level, noise_sd, earlier_gain)

@@ -75,13 +75,11 @@ class Schedule:
         rate is known to change but was not logged."""
         if len(self.rates) >= MIN_LOGGED_RATES and self.rates.values.max() > _MIN_PEAK_LEARNING_RATE:
             steps, share = self.rates.steps, self.shares_of_peak
-            first_peak_index = int(np.argmax(share >= 1 - MAX_CONSTANT_RATE_FALL))
-            indices_after_fall = np.flatnonzero(share[first_peak_index:] < 1 - MAX_CONSTANT_RATE_FALL)
-            if len(indices_after_fall):
-                peak_indices = np.flatnonzero(
-                    share[: first_peak_index + indices_after_fall[0]] >= 1 - _MAX_CONSTANT_RATE_VARIATION
-                )
-                return float(min(steps[peak_indices[-1]], last)) if len(peak_indices) else 0.0
+            first = int(np.argmax(share >= 1 - MAX_CONSTANT_RATE_FALL))
+            falls = np.flatnonzero(share[first:] < 1 - MAX_CONSTANT_RATE_FALL)
+            if len(falls):
+                peaks = np.flatnonzero(share[: first + falls[0]] >= 1 - _MAX_CONSTANT_RATE_VARIATION)
+                return float(min(steps[peaks[-1]], last)) if len(peaks) else 0.0
             if steps[-1] >= (1 - MAX_CONSTANT_RATE_FALL) * last:
                 return float(last)
         if self.logged_kind is None:
@@ -115,13 +113,10 @@ class Schedule:
 
 @computed
 def read_schedule(study: Study, trial: Trial) -> Schedule:
-    logged_rates, cost = study.curve(trial, "learning_rate").finite, study.cost_curve(trial)
-    schedule_name = _logged_schedule_kind(trial) or str((study.spec.schedule or {}).get("kind", ""))
-    return Schedule(
-        trial,
-        parse_schedule_kind(schedule_name) if schedule_name else None,
-        Curve.empty() if _do_rates_end_early(logged_rates, cost) else logged_rates,
-    )
+    rates, cost = study.curve(trial, "learning_rate").finite, study.cost_curve(trial)
+    name = _logged_schedule_kind(trial) or str((study.spec.schedule or {}).get("kind", ""))
+    kind = parse_schedule_kind(name) if name else None
+    return Schedule(trial, kind, Curve.empty() if _do_rates_end_early(rates, cost) else rates)
 
 
 def _do_rates_end_early(rates: Curve, cost: Curve) -> bool:
@@ -129,10 +124,9 @@ def _do_rates_end_early(rates: Curve, cost: Curve) -> bool:
     learning rates may have another unit than steps of costs."""
     if not len(rates) or not len(cost):
         return False
-    last_times_or_steps = [
-        (c.times[-1] if math.isfinite(rates.times[-1] * cost.times[-1]) else c.steps[-1]) for c in (rates, cost)
-    ]
-    return bool(last_times_or_steps[0] < _MIN_LOGGED_TRAINING_SHARE * last_times_or_steps[1])
+    has_times = math.isfinite(rates.times[-1] * cost.times[-1])
+    rates_end, cost_end = (c.times[-1] if has_times else c.steps[-1] for c in (rates, cost))
+    return bool(rates_end < _MIN_LOGGED_TRAINING_SHARE * cost_end)
 
 
 def reason_schedule_unknown(study: Study, trials: Sequence[Trial]) -> str:
@@ -189,17 +183,14 @@ def possible_decay_names(trial: Trial) -> list[str]:
     return [name for name, words in words_by_name.items() if _RATE_DECAY_WORDS & words and not _OTHER_DECAY_WORDS & words]
 
 
-def parse_schedule_kind(name_in_lower_case: str) -> str:
+def parse_schedule_kind(name: str) -> str:
     """Return the kind of a schedule from its name in a script or study file: "constant" for "constant_with_warmup"."""
-    name_in_lower_case = name_in_lower_case.lower().removeprefix("warmup+")
-    if name_in_lower_case in _NO_SCHEDULE_WORDS:
+    name = name.lower().removeprefix("warmup+")
+    if name in _NO_SCHEDULE_WORDS:
         return "constant"
-    if "piecewise" in name_in_lower_case:
+    if "piecewise" in name:
         return "step"
-    return next(
-        (kind for kind in _SCHEDULE_KINDS if kind in name_in_lower_case),
-        "constant" if "const" in name_in_lower_case else "other",
-    )
+    return next((kind for kind in _SCHEDULE_KINDS if kind in name), "constant" if "const" in name else "other")
 
 
 def schedules_of_good_trials(study: Study, reach: float, best: int) -> list[Schedule]:
