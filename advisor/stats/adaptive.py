@@ -30,15 +30,13 @@ def p_value_of_adaptivity(positions: FloatArray, costs: FloatArray) -> float:
     u = u[:, [_is_unevenly_covered(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
     if not u.shape[1]:
         return 1.0
-    cost_scores = log_rank_scores(costs[:MAX_TESTED_POINTS])
+    scores = log_rank_scores(costs[:MAX_TESTED_POINTS])
     distances = _mean_distances(u)
-    distance_contrasts = distances * (cost_scores[None, :] - cost_scores[:, None])
+    contrasts = distances * (scores[None, :] - scores[:, None])
     rng, n = np.random.default_rng(SEED), len(u)
     orders = [np.arange(n), *(rng.permutation(n) for _ in range(NUMBER_OF_PERMUTATIONS))]
-    test_statistics = np.array(
-        [_nearness_to_best_points(order, cost_scores, distances, distance_contrasts) for order in orders]
-    )
-    return float(min(1.0, 2 * np.mean(test_statistics >= test_statistics[0] - 1e-12, axis=0).min()))
+    nearness = np.array([_nearness_to_best_points(order, scores, distances, contrasts) for order in orders])
+    return float(min(1.0, 2 * np.mean(nearness >= nearness[0] - 1e-12, axis=0).min()))
 
 
 def _nearness_to_best_points(
@@ -65,13 +63,9 @@ def _mean_distances(positions: FloatArray) -> FloatArray:
 
 
 def _is_unevenly_covered(positions: FloatArray) -> bool:
-    known_positions = positions[np.isfinite(positions)]
-    points_per_position = np.unique(known_positions, return_counts=True)[1]
-    if len(points_per_position) < 2:
+    known = positions[np.isfinite(positions)]
+    counts = np.unique(known, return_counts=True)[1]
+    if len(counts) < 2:
         return False
-    uniformity_test = (
-        stats.chisquare(points_per_position)
-        if len(points_per_position) <= MIN_POINTS
-        else stats.kstest(known_positions, "uniform")
-    )
-    return bool(uniformity_test.pvalue <= _MIN_P_OF_UNIFORM_AXIS)
+    test = stats.chisquare(counts) if len(counts) <= MIN_POINTS else stats.kstest(known, "uniform")
+    return bool(test.pvalue <= _MIN_P_OF_UNIFORM_AXIS)

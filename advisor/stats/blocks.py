@@ -45,24 +45,19 @@ class MeanLevel:
 
 def mean_level(values: FloatArray) -> MeanLevel:
     """Return the mean of finite values, shape (n,), n >= 2, with its standard error."""
-    block_means = _block_means(values)
-    return MeanLevel(
-        float(block_means.mean()), float(block_means.std(ddof=1) / math.sqrt(len(block_means))), float(len(block_means) - 1)
-    )
+    means = _block_means(values)
+    return MeanLevel(float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means))), float(len(means) - 1))
 
 
 def mean_level_with_trend(values: FloatArray) -> MeanLevel:
     """Return the mean of finite values, shape (n,), n >= 3, with a standard error from the deviations of block means from a
     straight line."""
-    block_means = _block_means(values)
-    at = np.arange(len(block_means)) - (len(block_means) - 1) / 2
-    residuals = block_means - block_means.mean() - at * (at @ block_means) / (at @ at)
-    degrees_of_freedom = len(block_means) - 2
-    return MeanLevel(
-        float(block_means.mean()),
-        math.sqrt(float(residuals @ residuals) / degrees_of_freedom / len(block_means)),
-        float(degrees_of_freedom),
-    )
+    means = _block_means(values)
+    at = np.arange(len(means)) - (len(means) - 1) / 2
+    residuals = means - means.mean() - at * (at @ means) / (at @ at)
+    freedom = len(means) - 2
+    error = math.sqrt(float(residuals @ residuals) / freedom / len(means))
+    return MeanLevel(float(means.mean()), error, float(freedom))
 
 
 def _block_means(values: FloatArray) -> FloatArray:

@@ -60,15 +60,15 @@ def p_values_of_clusters(positions: FloatArray, values: FloatArray) -> FloatArra
     if n < 2 or value_norm == 0 or not position_ranks.any():
         return np.ones((positions.shape[1], 2))
     centred_values = centred_values / value_norm
-    observed_correlations = centred_values @ position_ranks
+    observed = centred_values @ position_ranks
     if n <= 7:
-        permuted_values = centred_values[np.array(list(permutations(range(n))))]
+        permuted = centred_values[np.array(list(permutations(range(n))))]
     else:
         permutation_count = 4999 if n <= 200 else 1999
-        random_permutations = np.random.default_rng(SEED).permuted(np.tile(centred_values, (permutation_count, 1)), axis=1)
-        permuted_values = np.vstack([centred_values, random_permutations])
-    largest_correlations = np.abs(permuted_values @ position_ranks).max(1)
-    p_values = [(np.mean(largest_correlations >= s * observed_correlations[:, None] - 1e-9, axis=1)) for s in (1, -1)]
+        shuffled = np.random.default_rng(SEED).permuted(np.tile(centred_values, (permutation_count, 1)), axis=1)
+        permuted = np.vstack([centred_values, shuffled])
+    largest = np.abs(permuted @ position_ranks).max(1)
+    p_values = [(np.mean(largest >= s * observed[:, None] - 1e-9, axis=1)) for s in (1, -1)]
     return np.stack(p_values, axis=1)
 
 
@@ -97,34 +97,29 @@ def ends_with_clusters(
     """
     values, has_several_axes = log_rank_scores(costs), len(numeric) + len(choices) > 1
     p = p_values_of_clusters(np.stack(numeric, axis=1), values) / (1 - SURFACE_TEST_LEVEL_SHARE if has_several_axes else 1)
-    clusters_by_axis = {}
+    clusters = {}
     if p.min() <= level:
         for axis, response in enumerate(fit_responses(numeric, choices, values, edge)):
-            sides: tuple[tuple[int, RangeSide, float], ...] = (
-                (0, "low", response.chance_of_low_end),
-                (1, "high", response.chance_of_high_end),
-            )
-            for column, side, probability in sides:
-                if probability >= certainty and p[axis, column] <= level:
-                    clusters_by_axis[axis] = ClusterAtEnd(axis, side, probability, float(p[axis, column]))
+            if response.chance_of_low_end >= certainty and p[axis, 0] <= level:
+                clusters[axis] = ClusterAtEnd(axis, "low", response.chance_of_low_end, float(p[axis, 0]))
+            if response.chance_of_high_end >= certainty and p[axis, 1] <= level:
+                clusters[axis] = ClusterAtEnd(axis, "high", response.chance_of_high_end, float(p[axis, 1]))
     # With too many axes, even the smallest p-value that a permutation test can reach would exceed the level.
     if has_several_axes and len(numeric) / SURFACE_TEST_LEVEL_SHARE / (surface.NUMBER_OF_PERMUTATIONS + 1) <= level:
         for end in surface.find_ends_with_optimum(numeric, choices, values, edge, certainty):
             p_value = end.p_value * len(numeric) / SURFACE_TEST_LEVEL_SHARE
-            if p_value <= level and end.axis not in clusters_by_axis:
-                clusters_by_axis[end.axis] = ClusterAtEnd(end.axis, end.side, end.probability, p_value)
-    supported_clusters = []
-    for cluster in clusters_by_axis.values():
-        is_known_success = np.isfinite(costs) & np.isfinite(numeric[cluster.axis])
-        p_among_successful = 0.0
-        if not np.isfinite(costs).all() and is_known_success.sum() >= 3:
-            p_values_of_ends = p_values_of_clusters(
-                numeric[cluster.axis][is_known_success][:, None], log_rank_scores(costs[is_known_success])
-            )
-            p_among_successful = float(p_values_of_ends[0, 0 if cluster.side == "low" else 1])
-        if p_among_successful <= MAX_CLUSTER_P_VALUE:
-            supported_clusters.append(cluster._replace(p_value_among_successful_trials=p_among_successful))
-    return sorted(supported_clusters, key=lambda c: (c.p_value, -c.probability, c.axis))
+            if p_value <= level and end.axis not in clusters:
+                clusters[end.axis] = ClusterAtEnd(end.axis, end.side, end.probability, p_value)
+    supported = []
+    for cluster in clusters.values():
+        known = np.isfinite(costs) & np.isfinite(numeric[cluster.axis])
+        p_successful = 0.0
+        if not np.isfinite(costs).all() and known.sum() >= 3:
+            p_of_ends = p_values_of_clusters(numeric[cluster.axis][known][:, None], log_rank_scores(costs[known]))
+            p_successful = float(p_of_ends[0, 0 if cluster.side == "low" else 1])
+        if p_successful <= MAX_CLUSTER_P_VALUE:
+            supported.append(cluster._replace(p_value_among_successful_trials=p_successful))
+    return sorted(supported, key=lambda c: (c.p_value, -c.probability, c.axis))
 
 
 # --- the response along an axis -------------------------------------------------------------------------------------------------
@@ -151,29 +146,17 @@ def fit_responses(numeric: list[FloatArray], choices: list[FloatArray], values: 
     The model is a sum of a cubic polynomial for each numeric axis and an effect for each choice. Prior variances and noise
     maximise the evidence (MacKay), so effects of irrelevant axes shrink to zero. edge: width of each end, as a share of the range.
     """
-    distinct_positions = [np.unique(p[np.isfinite(p)]) for p in (*numeric, *choices)]
-    feature_blocks = [
-        _legendre_basis(p, min(POLYNOMIAL_DEGREE, len(known) - 1))
-        for p, known in zip(numeric, distinct_positions, strict=False)
-    ]
-    feature_blocks += [
-        (p[:, None] == known).astype(np.float64) for p, known in zip(choices, distinct_positions[len(numeric) :], strict=True)
-    ]
-    group_of_weight = np.repeat(np.arange(len(feature_blocks)), [b.shape[1] for b in feature_blocks])
-    variance_decays = [_PRIOR_VARIANCE_DECAY if i < len(numeric) else 1.0 for i in range(len(feature_blocks))]
-    prior_variances = np.concatenate(
-        [decay ** np.arange(b.shape[1]) for decay, b in zip(variance_decays, feature_blocks, strict=True)]
-    )
-    design_matrix = np.hstack(feature_blocks)
-    standard_deviation = values.std()
-    mean, covariance = _fit_by_evidence(
-        design_matrix - design_matrix.mean(0), values / (standard_deviation or 1.0), group_of_weight, prior_variances
-    )
-    responses_of_axes = []
-    for i in range(len(numeric)):
-        own = np.flatnonzero(group_of_weight == i)
-        responses_of_axes.append(_summarise_response(mean[own], covariance[np.ix_(own, own)], edge))
-    return responses_of_axes
+    distinct = [np.unique(p[np.isfinite(p)]) for p in (*numeric, *choices)]
+    blocks = [_legendre_basis(p, min(POLYNOMIAL_DEGREE, len(x) - 1)) for p, x in zip(numeric, distinct, strict=False)]
+    blocks += [(p[:, None] == x).astype(np.float64) for p, x in zip(choices, distinct[len(numeric) :], strict=True)]
+    groups = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks])
+    factors = [_PRIOR_VARIANCE_DECAY if i < len(numeric) else 1.0 for i in range(len(blocks))]
+    prior_variances = np.concatenate([x ** np.arange(b.shape[1]) for x, b in zip(factors, blocks, strict=True)])
+    design = np.hstack(blocks)
+    design -= design.mean(0)
+    mean, covariance = _fit_by_evidence(design, values / (values.std() or 1.0), groups, prior_variances)
+    axes = [np.flatnonzero(groups == i) for i in range(len(numeric))]
+    return [_summarise_response(mean[own], covariance[np.ix_(own, own)], edge) for own in axes]
 
 
 def _legendre_basis(positions: FloatArray, degree: int) -> FloatArray:
@@ -186,31 +169,26 @@ def _legendre_basis(positions: FloatArray, degree: int) -> FloatArray:
 
 
 def _fit_by_evidence(
-    design: FloatArray, values: FloatArray, group_of_weight: IntArray, prior_variances: FloatArray
+    design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return (mean, covariance) of the posterior of the weights of a linear model. Expectation maximisation estimates the variance
     of the noise and one prior variance per group of weights."""
-    n, count = len(values), int(group_of_weight.max()) + 1
-    group_variances, noise_variance = np.full(count, 1.0 / count), 0.3
+    n, count = len(values), int(groups.max()) + 1
+    variances, noise = np.full(count, 1.0 / count), 0.3
     gram, cross = design.T @ design, design.T @ values
-    group_sizes = np.bincount(group_of_weight, minlength=count)
+    group_sizes = np.bincount(groups, minlength=count)
     for _ in range(200):
-        precision = 1 / np.maximum(group_variances[group_of_weight] * prior_variances, 1e-12)
-        covariance = surface.root_and_inverse(gram / noise_variance + np.diag(precision))[1]
-        mean = covariance @ cross / noise_variance
-        second_moments = (mean**2 + np.diag(covariance)) / prior_variances
-        new_group_variances = np.bincount(group_of_weight, second_moments, count) / np.maximum(group_sizes, 1)
+        precision = 1 / np.maximum(variances[groups] * prior, 1e-12)
+        covariance = surface.root_and_inverse(gram / noise + np.diag(precision))[1]
+        mean = covariance @ cross / noise
+        second_moments = (mean**2 + np.diag(covariance)) / prior
+        new_variances = np.bincount(groups, second_moments, count) / np.maximum(group_sizes, 1)
         residuals = values - design @ mean
         # Add two pseudo-residuals with 1 % of the variance of the values, because a few trials cannot show that the noise is zero.
-        uncertainty_of_fit = noise_variance * (
-            len(prior_variances) - precision @ np.diag(covariance)
-        )  # this equals the trace of gram @ covariance
-        new_noise_variance = float((residuals @ residuals + uncertainty_of_fit + 0.02) / (n + 2))
-        has_converged = (
-            np.allclose(new_group_variances, group_variances, rtol=1e-3)
-            and abs(new_noise_variance - noise_variance) < 1e-3 * noise_variance
-        )
-        group_variances, noise_variance = new_group_variances, new_noise_variance
+        trace = noise * (len(prior) - precision @ np.diag(covariance))  # this equals the trace of gram @ covariance
+        new_noise = float((residuals @ residuals + trace + 0.02) / (n + 2))
+        has_converged = np.allclose(new_variances, variances, rtol=1e-3) and abs(new_noise - noise) < 1e-3 * noise
+        variances, noise = new_variances, new_noise
         if has_converged:
             break
     return mean, np.asarray(covariance, dtype=np.float64)
@@ -221,25 +199,18 @@ def _summarise_response(mean: FloatArray, covariance: FloatArray, edge: float) -
         return AxisResponse(0.0, 0.0, 0.0, 0.0)
     covariance_root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(mean)))
     drawn_weights = mean + np.random.default_rng(SEED).standard_normal((NUMBER_OF_DRAWS, len(mean))) @ covariance_root.T
-    best_positions = _GRID_POSITIONS[(drawn_weights @ _legendre_basis(_GRID_POSITIONS, len(mean)).T).argmin(1)]
-    turn_distances = []
+    best = _GRID_POSITIONS[(drawn_weights @ _legendre_basis(_GRID_POSITIONS, len(mean)).T).argmin(1)]
+    turns = []
     for end, inward in ((0.0, 1.0), (1.0, -1.0)):
         # One step of Newton's method from the end of the range leads to the turning point of each draw.
         f0, f1, f2 = (drawn_weights @ _legendre_basis(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
         slope, curvature = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
-        falls_towards_end = slope > 0  # the cost falls towards the end of the range
         with np.errstate(divide="ignore", invalid="ignore"):
-            drawn_turn_distances = np.where(falls_towards_end, np.where(curvature > 0, slope / curvature, np.inf), 0.0)
-        turn_distances.append(float(np.quantile(drawn_turn_distances, TURN_PROBABILITY, method="higher")))
-    first, last = np.quantile(best_positions, [(1 - OPTIMUM_INTERVAL_PROBABILITY) / 2, (1 + OPTIMUM_INTERVAL_PROBABILITY) / 2])
-    optimum = (float(first), float(last))
-    return AxisResponse(
-        float(np.mean(best_positions <= edge)),
-        float(np.mean(best_positions >= 1 - edge)),
-        turn_distances[0],
-        turn_distances[1],
-        optimum,
-    )
+            drawn_turns = np.where(slope > 0, np.where(curvature > 0, slope / curvature, np.inf), 0.0)
+        turns.append(float(np.quantile(drawn_turns, TURN_PROBABILITY, method="higher")))
+    first, last = np.quantile(best, [(1 - OPTIMUM_INTERVAL_PROBABILITY) / 2, (1 + OPTIMUM_INTERVAL_PROBABILITY) / 2])
+    low, high = float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge))
+    return AxisResponse(low, high, turns[0], turns[1], (float(first), float(last)))
 
 
 MIN_TURN_CONFIDENCE = 0.95

@@ -132,28 +132,26 @@ def _rise_above_best_level(
     if n < MIN_POINTS:
         return None
     y = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
-    window_width = _window_width(n)
-    window_stride = _window_stride(window_width)
-    window_levels = _window_medians(y, window_width)
-    end = float(np.median(y[-window_width:]))
+    width = _window_width(n)
+    stride = _window_stride(width)
+    levels = _window_medians(y, width)
+    end = float(np.median(y[-width:]))
     # The window of the best level must not overlap the window at the end of the curve.
-    candidate_levels = (
-        window_levels[: (n - 2 * window_width) // window_stride + 1] if at is None and level is None else window_levels
-    )
-    best_window = int(np.argmin(candidate_levels))
-    best_level = float(candidate_levels[best_window])
-    best_error = _level_error(y, window_levels, window_width)
+    candidates = levels[: (n - 2 * width) // stride + 1] if at is None and level is None else levels
+    best_window = int(np.argmin(candidates))
+    best_level = float(candidates[best_window])
+    best_error = _level_error(y, levels, width)
     if level is None:
         level = end if at is None else float(y[at])
-        level_error = best_error if at is None else max(_noise_or_resolution(y), best_error, _point_error(y, at, window_width))
-    difference_error = math.hypot(best_error, level_error)
+        level_error = best_error if at is None else max(_noise_or_resolution(y), best_error, _point_error(y, at, width))
+    error = math.hypot(best_error, level_error)
     return LevelRise(
-        best_index=best_window * window_stride + window_width // 2,
+        best_index=best_window * stride + width // 2,
         best_level=best_level,
         level=level,
-        error=difference_error,
-        p_value=min(1.0, n / window_width * _one_sided_p_of_levels(level - best_level, difference_error, n, window_width)),
-        gain=max(float(window_levels.max()), end) - min(best_level, end),
+        error=error,
+        p_value=min(1.0, n / width * _one_sided_p_of_levels(level - best_level, error, n, width)),
+        gain=max(float(levels.max()), end) - min(best_level, end),
     )
 
 
@@ -174,19 +172,12 @@ def change_since(values: FloatArray, index: int) -> CurveChange | None:
     if n < MIN_POINTS:
         return None
     y = np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
-    window_width = _window_width(n)
-    window_start = min(max(index - window_width // 2, 0), n - window_width)
-    level_before, level_after = (
-        float(np.median(y[window_start : window_start + window_width])),
-        float(np.median(y[-window_width:])),
-    )
-    difference_error = math.sqrt(2) * _level_error(y, _window_medians(y, window_width), window_width)
-    return CurveChange(
-        level_before,
-        level_after,
-        _one_sided_p_of_levels(level_before - level_after, difference_error, n, window_width),
-        _one_sided_p_of_levels(level_after - level_before, difference_error, n, window_width),
-    )
+    width = _window_width(n)
+    start = min(max(index - width // 2, 0), n - width)
+    before, after = float(np.median(y[start : start + width])), float(np.median(y[-width:]))
+    error = math.sqrt(2) * _level_error(y, _window_medians(y, width), width)
+    fall, rise = (_one_sided_p_of_levels(difference, error, n, width) for difference in (before - after, after - before))
+    return CurveChange(before, after, fall, rise)
 
 
 def gain_share_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
@@ -216,12 +207,9 @@ def _noise_or_resolution(y: FloatArray) -> float:
 def _point_error(y: FloatArray, at: int, width: int) -> float:
     """Return the standard deviation of single points in the second half of the curve, without points near the index `at`; 0 for
     too few points."""
-    distant_points = np.delete(y, slice(max(at - width, 0), at + width + 1))
-    return (
-        late_residual_scatter(np.arange(len(distant_points)) / len(distant_points), distant_points)[0]
-        if len(distant_points) >= 2 * MIN_LATE_POINTS
-        else 0.0
-    )
+    distant = np.delete(y, slice(max(at - width, 0), at + width + 1))
+    n = len(distant)
+    return late_residual_scatter(np.arange(n) / n, distant)[0] if n >= 2 * MIN_LATE_POINTS else 0.0
 
 
 def _window_stride(width: int) -> int:

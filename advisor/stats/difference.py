@@ -60,27 +60,17 @@ def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | Non
     n, m = len(one), len(other)
     gain = float(np.mean(other) - np.mean(one))
     if n > 1 and m > 1:
-        variances_of_means = float(np.var(one, ddof=1)) / n, float(np.var(other, ddof=1)) / m
-        variance_of_gain = sum(variances_of_means)
-        degrees_of_freedom = (
-            variance_of_gain**2 / (variances_of_means[0] ** 2 / (n - 1) + variances_of_means[1] ** 2 / (m - 1))
-            if variance_of_gain > 0
-            else n + m - 2.0
-        )
-        sd = math.sqrt((float(np.var(one, ddof=1)) + float(np.var(other, ddof=1))) / 2)
-        standard_error = math.sqrt(variance_of_gain)
-        use_permutation_test = math.comb(n + m, n) >= _MIN_PERMUTATIONS
-        p = (
-            _permutation_p_value(one, other)
-            if use_permutation_test
-            else _t_test_p_value(gain, standard_error, degrees_of_freedom)
-        )
-        return Difference(gain, sd, standard_error, degrees_of_freedom, p)
+        variances = float(np.var(one, ddof=1)), float(np.var(other, ddof=1))
+        a, b = variances[0] / n, variances[1] / m
+        freedom = (a + b) ** 2 / (a**2 / (n - 1) + b**2 / (m - 1)) if a + b > 0 else n + m - 2.0
+        error, has_permutations = math.sqrt(a + b), math.comb(n + m, n) >= _MIN_PERMUTATIONS
+        p = _permutation_p_value(one, other) if has_permutations else _t_test_p_value(gain, error, freedom)
+        return Difference(gain, math.sqrt(sum(variances) / 2), error, freedom, p)
     pool = pool or pooled_deviation([one, other])
     if pool is None:
         return Difference(gain, math.nan, math.nan, math.nan, math.nan)
-    standard_error = pool[0] * math.sqrt(1 / n + 1 / m)
-    return Difference(gain, pool[0], standard_error, float(pool[1]), _t_test_p_value(gain, standard_error, pool[1]))
+    error = pool[0] * math.sqrt(1 / n + 1 / m)
+    return Difference(gain, pool[0], error, float(pool[1]), _t_test_p_value(gain, error, pool[1]))
 
 
 def _t_test_p_value(gain: float, error: float, freedom: float) -> float:
@@ -111,17 +101,17 @@ def max_insignificant_difference(variance: tuple[float, int], repeats: int, leve
 
 def _permutation_p_value(one: FloatArray, other: FloatArray) -> float:
     values, n = np.concatenate([one, other]), len(one)
-    value_count = len(values)
-    if math.comb(value_count, n) <= _MAX_ENUMERATED_PERMUTATIONS:
-        is_first_group = np.zeros((math.comb(value_count, n), value_count), dtype=np.bool_)
-        group_indices = np.array(list(combinations(range(value_count), n)))
-        is_first_group[np.arange(len(group_indices))[:, None], group_indices] = True
+    total = len(values)
+    if math.comb(total, n) <= _MAX_ENUMERATED_PERMUTATIONS:
+        is_first = np.zeros((math.comb(total, n), total), dtype=np.bool_)
+        groups = np.array(list(combinations(range(total), n)))
+        is_first[np.arange(len(groups))[:, None], groups] = True
     else:
         rng = np.random.default_rng(SEED)
-        random_orders = rng.random((_MAX_ENUMERATED_PERMUTATIONS // 10, value_count)).argsort(axis=1)
-        is_first_group = np.vstack([np.arange(value_count)[None, :] < n, random_orders < n])
-    permuted_t = _welch_t(values, is_first_group, n)
-    observed_t = abs(float(_welch_t(values, np.arange(value_count)[None, :] < n, n)[0]))
+        random_orders = rng.random((_MAX_ENUMERATED_PERMUTATIONS // 10, total)).argsort(axis=1)
+        is_first = np.vstack([np.arange(total)[None, :] < n, random_orders < n])
+    permuted_t = _welch_t(values, is_first, n)
+    observed_t = abs(float(_welch_t(values, np.arange(total)[None, :] < n, n)[0]))
     return float(np.mean(np.abs(permuted_t) >= observed_t * (1 - 1e-9)))
 
 

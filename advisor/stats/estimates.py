@@ -42,10 +42,10 @@ def p_value_of_share(share: float, points: int, limit: float) -> float:
 def chance_of_at_least(hits: int, chances: FloatArray) -> float:
     """Return the probability that at least `hits` of n independent events happen (Poisson binomial). chances: probability of each
     event, shape (n,)."""
-    hit_count_distribution = np.ones(1)
+    distribution = np.ones(1)
     for chance in chances:
-        hit_count_distribution = np.convolve(hit_count_distribution, [1 - chance, chance])
-    return float(min(hit_count_distribution[max(hits, 0) :].sum(), 1.0))
+        distribution = np.convolve(distribution, [1 - chance, chance])
+    return float(min(distribution[max(hits, 0) :].sum(), 1.0))
 
 
 def standard_error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
@@ -62,26 +62,23 @@ def ratio_of_sums(numerators: FloatArray, denominators: FloatArray, weights: Flo
     total_ratio = float(above.sum() / below.sum())
     if len(numerators) < 4:
         return Estimate(total_ratio, math.nan, 0)
-    segment_count = min(_MAX_SEGMENTS, len(numerators) // 2)
-    segment_of_point = np.arange(len(numerators)) * segment_count // len(numerators)
+    count = min(_MAX_SEGMENTS, len(numerators) // 2)
+    segment_of_point = np.arange(len(numerators)) * count // len(numerators)
     numerators_without = above.sum() - np.bincount(segment_of_point, above)
     denominators_without = below.sum() - np.bincount(segment_of_point, below)
-    ratios_without = numerators_without / np.maximum(denominators_without, 1e-300)
-    standard_error = math.sqrt(
-        (segment_count - 1) / segment_count * float(np.sum((ratios_without - ratios_without.mean()) ** 2))
-    )
-    return Estimate(total_ratio, standard_error, segment_count - 1)
+    ratios = numerators_without / np.maximum(denominators_without, 1e-300)
+    error = math.sqrt((count - 1) / count * float(np.sum((ratios - ratios.mean()) ** 2)))
+    return Estimate(total_ratio, error, count - 1)
 
 
 def median_of_series(values: FloatArray) -> Estimate:
     """Return the median of a finite series, shape (n,), n >= 1, with a standard error from the scatter of its segments."""
-    segment_count = min(_MAX_SEGMENTS, len(values))
-    if segment_count < 3:
+    count = min(_MAX_SEGMENTS, len(values))
+    if count < 3:
         return Estimate(float(np.median(values)), math.nan, 0)
-    standard_error = float(np.std([np.median(part) for part in np.array_split(values, segment_count)], ddof=1)) / math.sqrt(
-        segment_count
-    )
-    return Estimate(float(np.median(values)), standard_error, segment_count - 1)
+    medians = [np.median(part) for part in np.array_split(values, count)]
+    error = float(np.std(medians, ddof=1)) / math.sqrt(count)
+    return Estimate(float(np.median(values)), error, count - 1)
 
 
 def pooled_mean(means: Sequence[Estimate]) -> Estimate:
@@ -89,28 +86,21 @@ def pooled_mean(means: Sequence[Estimate]) -> Estimate:
     scatter."""
     if len(means) == 1:
         return means[0]
-    means_of_estimates = np.array([m.value for m in means])
-    mean_with_scatter = Estimate(
-        float(means_of_estimates.mean()),
-        float(means_of_estimates.std(ddof=1)) / math.sqrt(len(means_of_estimates)),
-        len(means_of_estimates) - 1,
-    )
-    errors = np.array([m.error for m in means])
-    if not np.isfinite(errors).all():
-        return mean_with_scatter
-    error_from_errors = float(np.sqrt(np.sum(errors**2))) / len(means)
-    if mean_with_scatter.error >= error_from_errors:
-        return mean_with_scatter
-    return Estimate(mean_with_scatter.value, error_from_errors, min(m.freedom for m in means))
+    values, errors = np.array([m.value for m in means]), np.array([m.error for m in means])
+    scatter = float(values.std(ddof=1)) / math.sqrt(len(values))
+    error = float(np.sqrt(np.sum(errors**2))) / len(means)
+    if not np.isfinite(errors).all() or scatter >= error:
+        return Estimate(float(values.mean()), scatter, len(values) - 1)
+    return Estimate(float(values.mean()), error, min(m.freedom for m in means))
 
 
 def difference_of_means(one: Estimate, other: Estimate) -> Estimate:
     """Return `one` minus `other`, with Welch-Satterthwaite degrees of freedom."""
-    variance_of_difference = one.error**2 + other.error**2
-    if not variance_of_difference > 0:
-        return Estimate(one.value - other.value, math.sqrt(variance_of_difference), 1.0)  # 0, or NaN
-    freedom_divisor = one.error**4 / max(one.freedom, 1) + other.error**4 / max(other.freedom, 1)
-    return Estimate(one.value - other.value, math.sqrt(variance_of_difference), variance_of_difference**2 / freedom_divisor)
+    variance = one.error**2 + other.error**2
+    if not variance > 0:
+        return Estimate(one.value - other.value, math.sqrt(variance), 1.0)  # 0, or NaN
+    divisor = one.error**4 / max(one.freedom, 1) + other.error**4 / max(other.freedom, 1)
+    return Estimate(one.value - other.value, math.sqrt(variance), variance**2 / divisor)
 
 
 class GrowthWithSize(NamedTuple):
@@ -135,26 +125,22 @@ def find_saturation(
     A larger size is better if it increases the quantity by the share `material` or more, significantly at level `alpha`. doubling:
     minimum growth factor per doubling that counts as nearly doubling. Probabilities are NaN if the noise is unknown.
     """
-    log2_sizes = np.log2(sizes)
-    best_index = 0
+    octaves = np.log2(sizes)
+    best = 0
     for i in range(1, len(log_means)):
-        gain = difference_of_means(log_means[i], log_means[best_index])
+        gain = difference_of_means(log_means[i], log_means[best])
         if gain.value >= math.log1p(material) and gain.chance_above(0.0) >= 1 - alpha:
-            best_index = i
-    slow_growth_chances_beyond = [
-        _p_of_slow_growth(log_means, log2_sizes, best_index, i, doubling) for i in range(best_index + 1, len(log_means))
-    ]
-    last_index = min(best_index + 1, len(log_means) - 1)
-    size_steps = [(i, i + 1) for i in range(last_index) if log2_sizes[i + 1] - log2_sizes[i] >= 0.5]
-    growth_factors = [
-        math.exp((log_means[b].value - log_means[a].value) / (log2_sizes[b] - log2_sizes[a])) for a, b in size_steps
-    ]
-    slow_growth_chances = [_p_of_slow_growth(log_means, log2_sizes, a, b, doubling) for a, b in size_steps]
+            best = i
+    chances_beyond = [_p_of_slow_growth(log_means, octaves, best, i, doubling) for i in range(best + 1, len(log_means))]
+    last = min(best + 1, len(log_means) - 1)
+    steps = [(i, i + 1) for i in range(last) if octaves[i + 1] - octaves[i] >= 0.5]
+    log_growth = [(log_means[b].value - log_means[a].value) / (octaves[b] - octaves[a]) for a, b in steps]
+    chances = [_p_of_slow_growth(log_means, octaves, a, b, doubling) for a, b in steps]
     return GrowthWithSize(
-        chosen_index=best_index,
-        saturation_probability=float(np.min(slow_growth_chances_beyond)) if slow_growth_chances_beyond else math.nan,
-        max_growth_factor=max(growth_factors, default=math.nan),
-        never_scales_probability=float(np.min(slow_growth_chances)) if slow_growth_chances else math.nan,
+        chosen_index=best,
+        saturation_probability=float(np.min(chances_beyond)) if chances_beyond else math.nan,
+        max_growth_factor=math.exp(max(log_growth, default=math.nan)),
+        never_scales_probability=float(np.min(chances)) if chances else math.nan,
     )
 
 

@@ -72,30 +72,25 @@ def _draw_from_mixture(
     """Return posterior draws of the trend from several models (feature, drift, deviation), weighted by their likelihoods. A trend
     is a multiple of `feature`, a function of the distance from the smallest size."""
     at, count = np.append(log_sizes, new_log_size) - log_sizes[0], len(log_sizes)
-    centred_means = means - means.mean()
-    smaller_distances = np.minimum(at[:, None], at[None, :])
+    centred = means - means.mean()
+    smaller = np.minimum(at[:, None], at[None, :])
     # Covariance of a slope that is a random walk from 0 at the first size (integrated Wiener process).
-    slope_drift_covariance = smaller_distances**3 / 3 + np.abs(at[:, None] - at[None, :]) * smaller_distances**2 / 2
+    drift_covariance = smaller**3 / 3 + np.abs(at[:, None] - at[None, :]) * smaller**2 / 2
     posteriors, likelihoods = [], []
     for feature, drift, deviation in models:
-        prior_covariance = (
-            (10 * scale) ** 2 + slope**2 * np.outer(feature(at), feature(at)) + (drift * scale) ** 2 * slope_drift_covariance
-        )
+        feature_covariance = slope**2 * np.outer(feature(at), feature(at))
+        prior = (10 * scale) ** 2 + feature_covariance + (drift * scale) ** 2 * drift_covariance
         own = (deviation * scale) ** 2
-        noisy_covariance = prior_covariance[:count, :count] + np.diag(variances + own)
-        gain_matrix = prior_covariance[:, :count] @ np.linalg.inv(noisy_covariance)
-        covariance = prior_covariance - gain_matrix @ prior_covariance[:count]
+        noisy_covariance = prior[:count, :count] + np.diag(variances + own)
+        gain_matrix = prior[:, :count] @ np.linalg.inv(noisy_covariance)
+        covariance = prior - gain_matrix @ prior[:count]
         covariance[count, count] += own
-        posteriors.append((means.mean() + gain_matrix @ centred_means, covariance))
-        covariance_root = np.linalg.cholesky(noisy_covariance)
-        likelihoods.append(
-            -0.5 * np.sum(np.linalg.solve(covariance_root, centred_means) ** 2) - np.log(np.diag(covariance_root)).sum()
-        )
+        posteriors.append((means.mean() + gain_matrix @ centred, covariance))
+        root = np.linalg.cholesky(noisy_covariance)
+        likelihoods.append(-0.5 * np.sum(np.linalg.solve(root, centred) ** 2) - np.log(np.diag(root)).sum())
     model_weights = np.exp(np.array(likelihoods) - max(likelihoods))
     rng = np.random.default_rng(SEED)
-    draws_per_model = rng.multinomial(NUMBER_OF_DRAWS, model_weights / model_weights.sum())
-    draws_by_model = [
-        rng.multivariate_normal(*model, size=n, method="eigh") for model, n in zip(posteriors, draws_per_model, strict=True)
-    ]
-    drawn_trends = np.concatenate(draws_by_model)
-    return Trend(drawn_trends[:, :count], drawn_trends[:, count])
+    counts = rng.multinomial(NUMBER_OF_DRAWS, model_weights / model_weights.sum())
+    models_and_counts = zip(posteriors, counts, strict=True)
+    draws = np.concatenate([rng.multivariate_normal(*model, size=n, method="eigh") for model, n in models_and_counts])
+    return Trend(draws[:, :count], draws[:, count])

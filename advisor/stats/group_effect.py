@@ -74,13 +74,13 @@ def compare_groups(groups: IntArray, numeric: list[FloatArray], choices: list[Fl
     NaN if missing. costs: finite. All have shape (n,). Responses are fitted on an asinh scale, because a response with a cliff is
     not smooth in the original costs.
     """
-    chosen_indices = _choose_settings(groups, costs)
-    groups, costs = groups[chosen_indices], costs[chosen_indices]
-    coordinate_blocks = _coordinate_blocks([u[chosen_indices] for u in numeric], [u[chosen_indices] for u in choices])
-    cost_scale = _AsinhScale(costs)
-    model = _GroupProcess(coordinate_blocks, groups, cost_scale.to_scores(costs), cost_scale.noise_factors(costs))
-    drawn_best_costs = cost_scale.to_costs(model.draw_lowest_responses(_candidate_points(coordinate_blocks, groups, costs)))
-    return GroupEffect(drawn_best_costs, float(cost_scale.noise_sd(model.mode[-1])))
+    chosen = _choose_settings(groups, costs)
+    groups, costs = groups[chosen], costs[chosen]
+    blocks = _coordinate_blocks([u[chosen] for u in numeric], [u[chosen] for u in choices])
+    scale = _AsinhScale(costs)
+    model = _GroupProcess(blocks, groups, scale.to_scores(costs), scale.noise_factors(costs))
+    best_costs = scale.to_costs(model.draw_lowest_responses(_candidate_points(blocks, groups, costs)))
+    return GroupEffect(best_costs, float(scale.noise_sd(model.mode[-1])))
 
 
 def compare_repeated_settings(groups: Sequence[FloatArray]) -> GroupEffect:
@@ -130,35 +130,26 @@ class FurtherResults:
     """Lowest cost of the new settings, including noise."""
 
 
-def draw_further_results(
-    numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int
-) -> FurtherResults:
-    """Draw the results of `number` further random settings, but at most `MAX_DRAWN_POINTS`. numeric, choices: positions from 0 to
+def draw_further_results(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, count: int) -> FurtherResults:
+    """Draw the results of `count` further random settings, but at most `MAX_DRAWN_POINTS`. numeric, choices: positions from 0 to
     1, shape (n,), NaN if missing. costs: shape (n,), NaN for failed trials, which count as the worst."""
-    costs_with_failures = np.where(np.isnan(costs), np.nanmax(costs), costs)
-    chosen_indices = np.sort(choose_evenly_by_rank(costs_with_failures, _MAX_FITTED_SETTINGS))
-    chosen_positions = [u[chosen_indices] for u in numeric], [u[chosen_indices] for u in choices]
-    scale, costs_with_failures = _AsinhScale(costs_with_failures[chosen_indices]), costs_with_failures[chosen_indices]
-    coordinate_blocks = _coordinate_blocks(*chosen_positions)
-    single_group = np.zeros(len(chosen_indices), dtype=np.int64)
-    model = _GroupProcess(
-        coordinate_blocks, single_group, scale.to_scores(costs_with_failures), scale.noise_factors(costs_with_failures)
-    )
-    rng, noise_rng, best = (
-        np.random.default_rng(SEED),
-        np.random.default_rng(SEED + 1),
-        model.points[int(costs_with_failures.argmin())],
-    )
+    all_costs = np.where(np.isnan(costs), np.nanmax(costs), costs)
+    chosen = np.sort(choose_evenly_by_rank(all_costs, _MAX_FITTED_SETTINGS))
+    positions = [u[chosen] for u in numeric], [u[chosen] for u in choices]
+    all_costs = all_costs[chosen]
+    scale, group = _AsinhScale(all_costs), np.zeros(len(chosen), dtype=np.int64)
+    model = _GroupProcess(_coordinate_blocks(*positions), group, scale.to_scores(all_costs), scale.noise_factors(all_costs))
+    rng, noise_rng = np.random.default_rng(SEED), np.random.default_rng(SEED + 1)
+    best = model.points[int(all_costs.argmin())]
     gains, noise, new_bests = [], [], []
     for hyper in model.draw_parameters(rng):
-        drawn_points = np.vstack([best, _random_settings(*chosen_positions, min(number, MAX_DRAWN_POINTS), rng)])
-        drawn_costs = scale.to_costs(
-            model.draw(hyper, model.distances_of(drawn_points), np.zeros(len(drawn_points), dtype=np.int64), rng)
-        )
+        points = np.vstack([best, _random_settings(*positions, min(count, MAX_DRAWN_POINTS), rng)])
+        responses = model.draw(hyper, model.distances_of(points), np.zeros(len(points), dtype=np.int64), rng)
+        drawn = scale.to_costs(responses)
         noise_sd = float(scale.noise_sd(hyper[-1]))
-        gains.append(np.maximum(drawn_costs[:, 0] - drawn_costs[:, 1:].min(axis=1), 0.0))
-        noise.append(np.repeat(noise_sd, len(drawn_costs)))
-        new_bests.append((drawn_costs[:, 1:] + noise_sd * noise_rng.standard_normal(drawn_costs[:, 1:].shape)).min(axis=1))
+        gains.append(np.maximum(drawn[:, 0] - drawn[:, 1:].min(axis=1), 0.0))
+        noise.append(np.repeat(noise_sd, len(drawn)))
+        new_bests.append((drawn[:, 1:] + noise_sd * noise_rng.standard_normal(drawn[:, 1:].shape)).min(axis=1))
     return FurtherResults(np.concatenate(gains), np.concatenate(noise), np.concatenate(new_bests))
 
 
@@ -180,9 +171,8 @@ def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
     share, subsets = min(1.0, _MAX_FITTED_SETTINGS / len(costs)), []
     for g in range(int(groups.max()) + 1):
         group_indices = np.flatnonzero(groups == g)
-        subsets.append(
-            group_indices[choose_evenly_by_rank(costs[group_indices], max(MIN_GROUP_SIZE, round(share * len(group_indices))))]
-        )
+        number = max(MIN_GROUP_SIZE, round(share * len(group_indices)))
+        subsets.append(group_indices[choose_evenly_by_rank(costs[group_indices], number)])
     return np.sort(np.concatenate(subsets))
 
 
@@ -196,9 +186,8 @@ def _candidate_points(blocks: list[FloatArray], groups: IntArray, costs: FloatAr
     good_indices = []
     for g in range(group_count):
         group_indices = np.flatnonzero(groups == g)
-        good_indices.append(
-            group_indices[np.argsort(costs[group_indices], kind="stable")][: max(_MIN_GOOD_SETTINGS, len(group_indices) // 3)]
-        )
+        best_first = group_indices[np.argsort(costs[group_indices], kind="stable")]
+        good_indices.append(best_first[: max(_MIN_GOOD_SETTINGS, len(group_indices) // 3)])
     index_pairs = np.array([rng.choice(good_indices[k % group_count], 2) for k in range(_NUMBER_OF_CANDIDATES)])
     first_share = rng.uniform(-0.5, 1.5, (_NUMBER_OF_CANDIDATES, points.shape[1]))
     first_share[::2] = first_share[::2, :1]
@@ -232,44 +221,32 @@ class _GroupProcess:
         relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
         single, single_slopes = _matern_kernel(relevance[:, None, None] * self.distances)
         joint, joint_slope = _matern_kernel(np.tensordot(relevance, self.distances, 1))
-        additive_share = float(expit(at[-4]))
-        similarity = additive_share * single.mean(0) + (1 - additive_share) * joint
-        covariance_parts = shared * similarity, own * similarity * self.same
-        covariance = (
-            covariance_parts[0]
-            + covariance_parts[1]
-            + _GROUP_OFFSET_VARIANCE * self.same
-            + np.diag(noise * self.noise_factors + _JITTER)
-        )
-        covariance_root = np.linalg.cholesky(covariance)
+        additive = float(expit(at[-4]))
+        similarity = additive * single.mean(0) + (1 - additive) * joint
+        parts = shared * similarity, own * similarity * self.same
+        diagonal = np.diag(noise * self.noise_factors + _JITTER)
+        covariance = parts[0] + parts[1] + _GROUP_OFFSET_VARIANCE * self.same + diagonal
+        root = np.linalg.cholesky(covariance)
         precision = np.linalg.inv(covariance)
         weights = precision @ self.y
         likelihood_slopes = np.outer(weights, weights) - precision
         covariance_weights = likelihood_slopes * (shared + own * self.same)
-        kernel_slopes = (
-            relevance[:, None, None]
-            * self.distances
-            * (additive_share * single_slopes / len(relevance) + (1 - additive_share) * joint_slope)
-        )
-        loss_slopes = [-0.5 * np.sum(covariance_weights * s) for s in kernel_slopes]
-        loss_slopes += [-0.5 * additive_share * (1 - additive_share) * np.sum(covariance_weights * (single.mean(0) - joint))]
-        loss_slopes += [-0.5 * np.sum(likelihood_slopes * part) for part in covariance_parts] + [
-            -0.5 * noise * (likelihood_slopes.diagonal() @ self.noise_factors)
-        ]
-        prior_deviation = at - self.means
-        loss = (
-            0.5 * self.y @ weights + np.log(np.diag(covariance_root)).sum() + 0.5 * np.sum(prior_deviation**2 / self.variances)
-        )
-        return float(loss), np.array(loss_slopes) + prior_deviation / self.variances
+        mixed_slopes = additive * single_slopes / len(relevance) + (1 - additive) * joint_slope
+        kernel_slopes = relevance[:, None, None] * self.distances * mixed_slopes
+        gradient = [-0.5 * np.sum(covariance_weights * s) for s in kernel_slopes]
+        gradient += [-0.5 * additive * (1 - additive) * np.sum(covariance_weights * (single.mean(0) - joint))]
+        gradient += [-0.5 * np.sum(likelihood_slopes * part) for part in parts]
+        gradient += [-0.5 * noise * (likelihood_slopes.diagonal() @ self.noise_factors)]
+        deviation = at - self.means
+        loss = 0.5 * self.y @ weights + np.log(np.diag(root)).sum() + 0.5 * np.sum(deviation**2 / self.variances)
+        return float(loss), np.array(gradient) + deviation / self.variances
 
     def _fit_parameters(self) -> FloatArray:
         """Return the better of two local optima, because a fit from a bad starting point may take the response for noise."""
         local_optima = []
         for noise in (-5.0, -1.0):
-            start_parameters = np.array([*np.zeros(len(self.distances) + 2), -4.0, noise])
-            optimum = minimize(
-                self._penalised_loss, start_parameters, jac=True, method="L-BFGS-B", bounds=self.bounds, options={"maxiter": 80}
-            )
+            start, options = np.array([*np.zeros(len(self.distances) + 2), -4.0, noise]), {"maxiter": 80}
+            optimum = minimize(self._penalised_loss, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options=options)
             local_optima.append((float(optimum.fun), optimum.x))
         return np.asarray(min(local_optima, key=lambda f: f[0])[1], dtype=np.float64)
 
@@ -278,13 +255,10 @@ class _GroupProcess:
         rng = np.random.default_rng(SEED)
         group_count = int(self.groups.max()) + 1
         similarity = _response_correlation(self.mode, self._distances(self.points, places))
-        promising_points = [
-            places[self._order_by_promise(similarity, g)[: MAX_DRAWN_POINTS // group_count]] for g in range(group_count)
-        ]
-        distances, groups = (
-            self.distances_of(np.vstack(promising_points)),
-            np.repeat(np.arange(group_count), [len(c) for c in promising_points]),
-        )
+        number = MAX_DRAWN_POINTS // group_count
+        promising = [places[self._order_by_promise(similarity, g)[:number]] for g in range(group_count)]
+        distances = self.distances_of(np.vstack(promising))
+        groups = np.repeat(np.arange(group_count), [len(c) for c in promising])
         lowest_responses = []
         for hyper in self.draw_parameters(rng):
             drawn_responses = self.draw(hyper, distances, groups, rng)
@@ -315,47 +289,35 @@ class _GroupProcess:
         return np.array([squared_distances(a[:, c], b[:, c]) for c in columns_of_axes])
 
     def draw(
-        self, model_parameters: FloatArray, distances: list[FloatArray], groups: IntArray, rng: np.random.Generator
+        self, parameters: FloatArray, distances: list[FloatArray], groups: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         """Return draws of the responses of `groups` at points with the given distances, shape (draws, places)."""
-        mean, half = self._posterior_mean_and_reduction(
-            model_parameters, _response_correlation(model_parameters, distances[0]), self.groups[:, None] == groups
-        )
-        posterior_covariance = (
-            _prior_covariance(
-                model_parameters, _response_correlation(model_parameters, distances[1]), groups[:, None] == groups
-            )
-            - half.T @ half
-        )
-        shared, own = np.exp(model_parameters[-3:-1])
-        covariance_root = np.linalg.cholesky(
-            posterior_covariance + 1e-5 * (shared + own + _GROUP_OFFSET_VARIANCE) * np.eye(len(groups))
-        )
-        return np.asarray(mean + rng.standard_normal((_RESPONSE_DRAWS, len(groups))) @ covariance_root.T, dtype=np.float64)
+        similarity = _response_correlation(parameters, distances[0])
+        mean, half = self._posterior_mean_and_reduction(parameters, similarity, self.groups[:, None] == groups)
+        prior = _prior_covariance(parameters, _response_correlation(parameters, distances[1]), groups[:, None] == groups)
+        jitter = 1e-5 * (np.exp(parameters[-3:-1]).sum() + _GROUP_OFFSET_VARIANCE) * np.eye(len(groups))
+        root = np.linalg.cholesky(prior - half.T @ half + jitter)
+        return np.asarray(mean + rng.standard_normal((_RESPONSE_DRAWS, len(groups))) @ root.T, dtype=np.float64)
 
     def _posterior_mean_and_reduction(
-        self, model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray
+        self, parameters: FloatArray, similarity: FloatArray, same_group: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return (posterior mean at m points, R), where R has shape (n, m), and the data reduce the covariance of the points by
         R^T R."""
-        trial_covariance = _prior_covariance(
-            model_parameters, _response_correlation(model_parameters, self.distances), self.same
-        )
-        covariance_root = np.linalg.cholesky(
-            trial_covariance + np.diag(np.exp(model_parameters[-1]) * self.noise_factors + _JITTER)
-        )
-        reduction_root = np.linalg.solve(covariance_root, _prior_covariance(model_parameters, similarity, same_group))
-        return np.asarray(np.linalg.solve(covariance_root, self.y) @ reduction_root), reduction_root
+        covariance = _prior_covariance(parameters, _response_correlation(parameters, self.distances), self.same)
+        root = np.linalg.cholesky(covariance + np.diag(np.exp(parameters[-1]) * self.noise_factors + _JITTER))
+        reduction = np.linalg.solve(root, _prior_covariance(parameters, similarity, same_group))
+        return np.asarray(np.linalg.solve(root, self.y) @ reduction), reduction
 
 
-def _prior_covariance(model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray) -> FloatArray:
-    shared, own = np.exp(model_parameters[-3:-1])
+def _prior_covariance(parameters: FloatArray, similarity: FloatArray, same_group: BoolArray) -> FloatArray:
+    shared, own = np.exp(parameters[-3:-1])
     return np.asarray((shared + own * same_group) * similarity + _GROUP_OFFSET_VARIANCE * same_group)
 
 
-def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -> FloatArray:
+def _response_correlation(parameters: FloatArray, distances: FloatArray) -> FloatArray:
     """Return the correlation (n, m) between responses of one group at points with squared distances (axes, n, m)."""
-    scaled, additive = (np.exp(model_parameters[: len(distances), None, None]) * distances, float(expit(model_parameters[-4])))
+    scaled, additive = (np.exp(parameters[: len(distances), None, None]) * distances, float(expit(parameters[-4])))
     single = np.mean([_matern_kernel(d)[0] for d in scaled], axis=0)
     return np.asarray(additive * single + (1 - additive) * _matern_kernel(np.sum(scaled, axis=0))[0])
 
