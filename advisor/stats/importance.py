@@ -73,9 +73,8 @@ class _ResponseDraw:
         similarity = squared_distances(scaled_points, self.points.astype(np.float32))
         similarity *= np.float32(-0.5)
         np.exp(similarity, out=similarity)
-        responses = similarity @ (self.signal * self.weights).astype(np.float32) + _random_prior_function(
-            scaled_points, self.features
-        )
+        random_part = _random_prior_function(scaled_points, self.features)
+        responses = similarity @ (self.signal * self.weights).astype(np.float32) + random_part
         return np.asarray(responses, dtype=np.float64)
 
 
@@ -94,13 +93,11 @@ class ResponseModel:
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> None:
         """numeric, choices: positions of the trials on each axis, shape (n,), n >= 2, NaN if missing. costs: shape (n,), NaN for
         failed trials."""
-        self.subset = chosen_indices = choose_evenly_by_rank(costs)
-        self.values = normal_scores(costs[chosen_indices])
-        self.blocks = [
-            *(axis_coordinates(u[chosen_indices], True) for u in numeric),
-            *(axis_coordinates(u[chosen_indices], False) for u in choices),
-        ]
+        self.subset = choose_evenly_by_rank(costs)
+        self.values = normal_scores(costs[self.subset])
         self.is_numeric = [True] * len(numeric) + [False] * len(choices)
+        columns = zip([*numeric, *choices], self.is_numeric, strict=True)
+        self.blocks = [axis_coordinates(u[self.subset], is_numeric) for u, is_numeric in columns]
         self.axes = len(self.blocks)
         self.points = np.hstack(self.blocks)
         self.axis_of = np.repeat(np.arange(self.axes), [b.shape[1] for b in self.blocks])
@@ -117,21 +114,16 @@ class ResponseModel:
         """
         rng = np.random.default_rng(SEED + 2)
         other_blocks = [axis_coordinates(u[self.subset], numeric) for u, numeric in others]
-        p_value_of_single_axes = p_value_of_blocks([*self.blocks, *other_blocks], self.values, rng)
-        if p_value_of_single_axes <= _LOWEST_RETURNED_P or other_blocks:
-            return max(p_value_of_single_axes, _LOWEST_RETURNED_P)
-        chosen_indices = np.sort(choose_evenly_by_rank(self.values, _MAX_SHUFFLED_TRIALS))
-        chosen_values, distances = (
-            self.values[chosen_indices],
-            self._distances[:, chosen_indices[:, None], chosen_indices[None, :]],
-        )
-        losses_of_shuffles = []
+        p_single = p_value_of_blocks([*self.blocks, *other_blocks], self.values, rng)
+        if p_single <= _LOWEST_RETURNED_P or other_blocks:
+            return max(p_single, _LOWEST_RETURNED_P)
+        chosen = np.sort(choose_evenly_by_rank(self.values, _MAX_SHUFFLED_TRIALS))
+        values, distances = self.values[chosen], self._distances[:, chosen[:, None], chosen[None, :]]
+        losses = []
         for shuffle in range(_MAX_SHUFFLES + 1):
-            y = chosen_values if shuffle == 0 else rng.permutation(chosen_values)
-            losses_of_shuffles.append(
-                surface.penalised_loss_and_gradient(surface.fit_parameters(y, distances), y, distances)[0]
-            )
-            if shuffle and losses_of_shuffles[-1] <= losses_of_shuffles[0]:
+            y = values if shuffle == 0 else rng.permutation(values)
+            losses.append(surface.penalised_loss_and_gradient(surface.fit_parameters(y, distances), y, distances)[0])
+            if shuffle and losses[-1] <= losses[0]:
                 return 2 / (shuffle + 1)
         return 1 / (_MAX_SHUFFLES + 1)
 
@@ -141,11 +133,10 @@ class ResponseModel:
         is_selected = selected_trials[self.subset]
         if is_selected.sum() < MIN_TRIALS_FOR_IMPORTANCE:
             return 1.0
-        unexplained_values = surface.leave_one_out_residuals(
-            self.values, np.delete(self._distances, axis, axis=0), np.delete(self.mode, axis)
-        )[is_selected]
-        normal_scores_of_rest = stats.norm.ppf((stats.rankdata(unexplained_values) - 0.5) / len(unexplained_values))
-        return p_value_of_blocks([self.blocks[axis][is_selected]], normal_scores_of_rest, np.random.default_rng(SEED + 3))
+        others = np.delete(self._distances, axis, axis=0)
+        residuals = surface.leave_one_out_residuals(self.values, others, np.delete(self.mode, axis))[is_selected]
+        scores = stats.norm.ppf((stats.rankdata(residuals) - 0.5) / len(residuals))
+        return p_value_of_blocks([self.blocks[axis][is_selected]], scores, np.random.default_rng(SEED + 3))
 
     def _draw_responses(self) -> list[_ResponseDraw]:
         rng = np.random.default_rng(SEED)
@@ -161,34 +152,26 @@ class ResponseModel:
         """Return a posterior draw for the given log relevances, log signal and log noise, by Matheron's rule."""
         n, p = self.points.shape
         signal, noise = np.exp(parameters[-2:])
-        coordinate_scale = np.sqrt(np.exp(parameters[:-2]))[self.axis_of]
+        scale = np.sqrt(np.exp(parameters[:-2]))[self.axis_of]
         amplitudes = rng.standard_normal(_FOURIER_FEATURES) * np.sqrt(2 * signal / _FOURIER_FEATURES)
-        fourier_features = rng.standard_normal((p, _FOURIER_FEATURES)), 2 * np.pi * rng.random(_FOURIER_FEATURES), amplitudes
-        scaled_points = self.points * coordinate_scale
-        covariance = signal * np.exp(-0.5 * squared_distances(scaled_points, scaled_points)) + (noise + _JITTER) * np.eye(n)
-        residuals = (
-            self.values - _random_prior_function(scaled_points, fourier_features) - np.sqrt(noise) * rng.standard_normal(n)
-        )
-        return _ResponseDraw(
-            scaled_points,
-            coordinate_scale,
-            float(signal),
-            float(noise),
-            np.linalg.solve(covariance, residuals),
-            fourier_features,
-        )
+        features = rng.standard_normal((p, _FOURIER_FEATURES)), 2 * np.pi * rng.random(_FOURIER_FEATURES), amplitudes
+        points = self.points * scale
+        covariance = signal * np.exp(-0.5 * squared_distances(points, points)) + (noise + _JITTER) * np.eye(n)
+        residuals = self.values - _random_prior_function(points, features) - np.sqrt(noise) * rng.standard_normal(n)
+        weights = np.linalg.solve(covariance, residuals)
+        return _ResponseDraw(points, scale, float(signal), float(noise), weights, features)
 
     def _replacement_trials(self) -> IntArray:
         """Return the indices of the trials that supply new positions on each axis for each point, shape (axes, points,
         repetitions). The supplying trials are evenly spaced in rank along the axis, to lower the sampling error."""
         rng, n = np.random.default_rng(SEED + 1), len(self.points)
-        replacement_trials = []
+        trials = []
         for block in self.blocks:
-            order_on_axis = np.lexsort((rng.random(n), *block.T))
-            rank_shifts = np.round(n * (np.arange(_REPLACEMENTS_PER_POINT) + 0.5) / _REPLACEMENTS_PER_POINT).astype(np.int64)
-            shuffled_shifts = rng.permuted(np.tile(rank_shifts, (n, 1)), axis=1)
-            replacement_trials.append(order_on_axis[(np.argsort(order_on_axis)[:, None] + shuffled_shifts) % n])
-        return np.array(replacement_trials)
+            order = np.lexsort((rng.random(n), *block.T))
+            shifts = np.round(n * (np.arange(_REPLACEMENTS_PER_POINT) + 0.5) / _REPLACEMENTS_PER_POINT).astype(np.int64)
+            shuffled_shifts = rng.permuted(np.tile(shifts, (n, 1)), axis=1)
+            trials.append(order[(np.argsort(order)[:, None] + shuffled_shifts) % n])
+        return np.array(trials)
 
     def _responses_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return (responses at trials, responses at points that take the axes of each set from other trials, total variances).
@@ -227,17 +210,14 @@ class ResponseModel:
 
     def interaction_effects(self, axes: Sequence[int]) -> dict[tuple[int, int], FloatArray]:
         """Return the importance of each interaction of two axes, as a share of the variance between trials, shape (draws,)."""
-        axis_pairs = list(combinations(sorted(axes), 2))
-        responses, changed_responses, variance = self._responses_at([*((a,) for a in axes), *axis_pairs])
-        changed_by_axis = dict(zip(axes, np.moveaxis(changed_responses, 1, 0), strict=False))
-        mixed_differences = [
-            responses[:, 0] - changed_by_axis[a] - changed_by_axis[b] + changed_responses[:, len(axes) + j]
-            for j, (a, b) in enumerate(axis_pairs)
-        ]
-        return {
-            pair: np.asarray(0.25 * (c**2).mean((1, 2)) / variance)
-            for pair, c in zip(axis_pairs, mixed_differences, strict=True)
-        }
+        pairs = list(combinations(sorted(axes), 2))
+        responses, changed, variance = self._responses_at([*((a,) for a in axes), *pairs])
+        by_axis = dict(zip(axes, np.moveaxis(changed, 1, 0), strict=False))
+        effects = {}
+        for j, (a, b) in enumerate(pairs):
+            mixed_difference = responses[:, 0] - by_axis[a] - by_axis[b] + changed[:, len(axes) + j]
+            effects[a, b] = np.asarray(0.25 * (mixed_difference**2).mean((1, 2)) / variance)
+        return effects
 
     def best_value_moves(self, one: int, other: int) -> float:
         """Return the probability that the best value of one axis depends on the other axis, or the reverse.
@@ -253,14 +233,11 @@ class ResponseModel:
     def _responses_on_grid(self, one: int, other: int) -> FloatArray:
         """Return the draws at pairs of tried values of two axes, (draws, values of one, values of the other); mean over the
         positions of some trials on all other axes."""
-        count = min(_GRID_VALUES, len(self.points))
-        rows = [
-            np.lexsort(self.blocks[axis].T)[np.linspace(0, len(self.points) - 1, count).round().astype(np.int64)]
-            for axis in (one, other)
-        ]
-        rest = (
-            np.linspace(0, len(self.points) - 1, _GRID_VALUES).round().astype(np.int64) if self.axes > 2 else np.zeros(1, int)
-        )
+        n = len(self.points)
+        count = min(_GRID_VALUES, n)
+        ranks = np.linspace(0, n - 1, count).round().astype(np.int64)
+        rows = [np.lexsort(self.blocks[axis].T)[ranks] for axis in (one, other)]
+        rest = np.linspace(0, n - 1, _GRID_VALUES).round().astype(np.int64) if self.axes > 2 else np.zeros(1, int)
         index = {one: rows[0][:, None, None], other: rows[1][None, :, None]}
         shape = (count, count, len(rest))
         columns = [b[np.broadcast_to(index.get(axis, rest[None, None, :]), shape)] for axis, b in enumerate(self.blocks)]
@@ -285,9 +262,9 @@ def _share_of_moves(responses: FloatArray, numeric: bool) -> float:
 def p_value_of_blocks(blocks: Iterable[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
     """Return the p-value of the hypothesis that `values`, shape (n,), depend on no axis (HSIC). blocks: coordinates of the
     points on each axis, shape (n, c)."""
-    original_and_permuted = np.vstack([values, rng.permuted(np.tile(values, (_NUMBER_OF_PERMUTATIONS, 1)), axis=1)])
+    rows = np.vstack([values, rng.permuted(np.tile(values, (_NUMBER_OF_PERMUTATIONS, 1)), axis=1)])
     return p_value_of_kernels(
-        original_and_permuted, (centred_kernel(block, relevance) for block, relevance in product(blocks, _TEST_RELEVANCES))
+        rows, (centred_kernel(block, relevance) for block, relevance in product(blocks, _TEST_RELEVANCES))
     )
 
 
@@ -312,12 +289,12 @@ def axis_coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
     two choices are equally far apart, and a missing position is at least 0.4 ranges away from any other."""
     is_known = np.isfinite(positions)
     if numeric:
-        coordinate_columns = [np.where(is_known, np.clip(positions, 0, 1), 0.5)]
+        columns = [np.where(is_known, np.clip(positions, 0, 1), 0.5)]
     else:
-        coordinate_columns = [np.where(positions == level, _CHOICE_COORDINATE, 0.0) for level in np.unique(positions[is_known])]
+        columns = [np.where(positions == level, _CHOICE_COORDINATE, 0.0) for level in np.unique(positions[is_known])]
     if not is_known.all():
-        coordinate_columns.append(np.where(is_known, 0.0, _MISSING_COORDINATE))
-    return np.stack(coordinate_columns, axis=1)
+        columns.append(np.where(is_known, 0.0, _MISSING_COORDINATE))
+    return np.stack(columns, axis=1)
 
 
 def squared_distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
@@ -374,17 +351,13 @@ def interaction_p_values(
     signs = np.random.default_rng(SEED + 4).choice((-1.0, 1.0), (draws, n))
     # Where a cliff or a plateau makes ranks noisy in one part of the range, noise of equal variance shows less interaction than
     # the real noise does. Random signs keep the size of each residual.
-    observed_and_null = [np.vstack([residuals, null]) for null in (drawn_statistics, residuals * signs)]
-    kernels_by_axis = {
-        a: [centred_kernel(response.blocks[a], relevance) for relevance in _KERNEL_RELEVANCES] for pair in pairs for a in pair
-    }
-    return {
-        (a, b): max(
-            p_value_of_kernels(rows, (k * m for k, m in product(kernels_by_axis[a], kernels_by_axis[b])))
-            for rows in observed_and_null
-        )
-        for a, b in pairs
-    }
+    tests = [np.vstack([residuals, null]) for null in (drawn_statistics, residuals * signs)]
+    kernels = {a: [centred_kernel(response.blocks[a], r) for r in _KERNEL_RELEVANCES] for pair in pairs for a in pair}
+    p_values = {}
+    for a, b in pairs:
+        products = [k * m for k, m in product(kernels[a], kernels[b])]
+        p_values[a, b] = max(p_value_of_kernels(rows, products) for rows in tests)
+    return p_values
 
 
 def draws_needed(level: float) -> int | None:
@@ -400,16 +373,16 @@ def _fit_variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:
     def loss(log_variances: FloatArray) -> tuple[float, FloatArray]:
         v = np.exp(log_variances)
         covariance = sum((x * k for x, k in zip(v, kernels, strict=False)), (v[-1] + 1e-8) * np.eye(n))
-        covariance_root = np.linalg.cholesky(covariance)
-        inverse_root = np.linalg.inv(covariance_root)
+        root = np.linalg.cholesky(covariance)
+        inverse_root = np.linalg.inv(root)
         precision = inverse_root.T @ inverse_root
         weights = precision @ y
         likelihood_slopes = np.outer(weights, weights) - precision
         loss_slopes = [-0.5 * x * np.sum(likelihood_slopes * k) for x, k in zip(v, kernels, strict=False)]
         scaled_deviation = (log_variances - log_prior_means) / 4
-        penalised_loss = 0.5 * y @ weights + np.log(np.diag(covariance_root)).sum() + 2 * scaled_deviation @ scaled_deviation
+        penalised_loss = 0.5 * y @ weights + np.log(np.diag(root)).sum() + 2 * scaled_deviation @ scaled_deviation
         return float(penalised_loss), np.array([*loss_slopes, -0.5 * v[-1] * np.trace(likelihood_slopes)]) + scaled_deviation
 
-    log_variance_bounds = [(-9.0, 4.0)] * len(kernels) + [(-7.0, 2.0)]
-    optimum = minimize(loss, log_prior_means, jac=True, method="L-BFGS-B", bounds=log_variance_bounds, options={"maxiter": 60})
+    bounds = [(-9.0, 4.0)] * len(kernels) + [(-7.0, 2.0)]
+    optimum = minimize(loss, log_prior_means, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
     return np.asarray(np.exp(optimum.x), dtype=np.float64)

@@ -70,22 +70,22 @@ class Jump:
 
 
 def largest_jump(
-    values: FloatArray, first: int, rates: FloatArray | None = None, explained_jumps: Sequence[Jump] = ()
+    values: FloatArray, first: int, rates: FloatArray | None = None, explained: Sequence[Jump] = ()
 ) -> Jump | None:
     """Return the most significant jump, at index `first` or later, of a finite loss, shape (n,). None for fewer than 20 points, or
     if the loss never fell.
 
     rates: learning rate at each point; if it grows by half or more across a rise, the schedule explains the rise.
-    explained_jumps: jumps to ignore.
+    explained: jumps to ignore.
     """
     if len(values) < MIN_POINTS:
         return None
     y, log = _choose_scale(values, first)
-    rises = [j for width in _JUMP_WIDTHS if (j := _largest_rise(y, width, first, rates, explained_jumps)) is not None]
+    rises = [j for width in _JUMP_WIDTHS if (j := _largest_rise(y, width, first, rates, explained)) is not None]
     return _most_significant_rise(rises, log=log)
 
 
-def find_collapse(values: FloatArray, first: int, explained_jumps: Sequence[Jump] = ()) -> Jump | None:
+def find_collapse(values: FloatArray, first: int, explained: Sequence[Jump] = ()) -> Jump | None:
     """Return a collapse: a rise, at index `first` or later, that undoes half of the earlier fall of the loss and lasts to the end;
     None if there is none.
 
@@ -94,7 +94,7 @@ def find_collapse(values: FloatArray, first: int, explained_jumps: Sequence[Jump
     if len(values) < MIN_POINTS:
         return None
     y, log = _choose_scale(values, first)
-    rises = [j for width in _JUMP_WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained_jumps)) is not None]
+    rises = [j for width in _JUMP_WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained)) is not None]
     return _most_significant_rise(rises, log=log)
 
 
@@ -108,40 +108,31 @@ def _most_significant_rise(rises: Sequence[_Rise], *, log: bool) -> Jump | None:
     return Jump(index, before, after, width, share, min(1.0, len(rises) * p), limit, log)
 
 
-def _lasting_rise(y: FloatArray, width: int, first: int, explained_jumps: Sequence[Jump]) -> _Rise | None:
-    window_offset = width + 1
+def _lasting_rise(y: FloatArray, width: int, first: int, explained: Sequence[Jump]) -> _Rise | None:
+    offset = width + 1
     # Levels just after an explained jump would count as a collapse, so they are skipped.
-    first_unexplained = max((jump.index + jump.points + window_offset for jump in explained_jumps), default=0)
-    at = np.arange(max(window_offset + width + MIN_POINTS // 2, first, first_unexplained), len(y) - width + 1)
+    first_unexplained = max((jump.index + jump.points + offset for jump in explained), default=0)
+    at = np.arange(max(offset + width + MIN_POINTS // 2, first, first_unexplained), len(y) - width + 1)
     if not len(at):
         return None
-    levels_after, levels_before = running_medians(y, width), running_medians(y, window_offset)
+    after, before = running_medians(y, width), running_medians(y, offset)
     mean_until_end = np.cumsum(y[::-1])[::-1][at] / (len(y) - at)
-    i = int(np.argmax(mean_until_end - levels_before[at - window_offset]))
-    rise_index, level_before = int(at[i]), float(levels_before[at[i] - window_offset])
-    earlier_fall = max(float(y[0]), float(np.median(y[:3]))) - float(running_medians(y[:rise_index], 3).min())
-    final_level = float(np.median(y[rise_index:]))
-    if final_level - level_before < _MIN_UNDONE_SHARE * earlier_fall:
+    i = int(np.argmax(mean_until_end - before[at - offset]))
+    index, level_before = int(at[i]), float(before[at[i] - offset])
+    fall = max(float(y[0]), float(np.median(y[:3]))) - float(running_medians(y[:index], 3).min())
+    final_level = float(np.median(y[index:]))
+    if final_level - level_before < _MIN_UNDONE_SHARE * fall:
         return None
     # Only changes shortly before the rise count as noise, because the loss falls more steeply earlier in training.
-    level_changes = (
-        levels_after[window_offset : rise_index - width + 1] - levels_before[: rise_index - width + 1 - window_offset]
-    )
-    level_changes = level_changes[-max(len(level_changes) // 2, MIN_POINTS // 2) :]
-    tail_of_changes = tail_of_level_changes(level_changes, width)
-    if tail_of_changes is None or tail_of_changes.p_value(earlier_fall) > 0.05:
+    changes = after[offset : index - width + 1] - before[: index - width + 1 - offset]
+    changes = changes[-max(len(changes) // 2, MIN_POINTS // 2) :]
+    tail = tail_of_level_changes(changes, width)
+    if tail is None or tail.p_value(fall) > 0.05:
         return None
-    tail_of_changes = replace(tail_of_changes, value_count=tail_of_changes.value_count * max(len(at) / len(level_changes), 1.0))
-    rise_above_noise = float(np.quantile(levels_after[rise_index:], 1 - _MIN_SHARE_ABOVE_NOISE)) - level_before
-    return (
-        tail_of_changes.p_value(rise_above_noise),
-        rise_index,
-        level_before,
-        final_level,
-        tail_of_changes.limit(0.05),
-        width,
-        (final_level - level_before) / max(earlier_fall, 1e-300),
-    )
+    tail = replace(tail, value_count=tail.value_count * max(len(at) / len(changes), 1.0))
+    height = float(np.quantile(after[index:], 1 - _MIN_SHARE_ABOVE_NOISE)) - level_before
+    share = (final_level - level_before) / max(fall, 1e-300)
+    return tail.p_value(height), index, level_before, final_level, tail.limit(0.05), width, share
 
 
 def steep_rises(values: FloatArray, width: int) -> BoolArray:
@@ -151,10 +142,9 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
     if len(values) < MIN_POINTS or len(values) < 2 * width + 2:
         return is_steep
     y, back = _choose_scale(values, 0)[0], width + 1
-    level_changes = running_medians(y, width)[back:] - running_medians(y, back)[: len(y) - width + 1 - back]
-    is_steep[back : back + len(level_changes)] = (level_changes > 0) & (
-        level_changes >= np.quantile(level_changes, 1 - _STEEPEST_SHARE)
-    )
+    changes = running_medians(y, width)[back:] - running_medians(y, back)[: len(y) - width + 1 - back]
+    is_rise = (changes > 0) & (changes >= np.quantile(changes, 1 - _STEEPEST_SHARE))
+    is_steep[back : back + len(changes)] = is_rise
     return np.asarray(np.convolve(is_steep, np.ones(3), "same") > 0, dtype=np.bool_)
 
 
@@ -162,10 +152,8 @@ def _choose_scale(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
     """Return (loss on the scale on which changes are measured, True if this scale is logarithmic). The scale is logarithmic if the
     loss fell tenfold, or blew up after index `first`, because noise then grows with the loss."""
     start, smooth_losses = max(float(values[0]), float(np.median(values[:3]))), running_medians(values, 3)
-    fell, blew_up = (
-        start > _MIN_FALL_FOR_LOG * float(smooth_losses.min()),
-        float(smooth_losses[first:].max(initial=start)) > _MIN_BLOWUP_RATIO * start,
-    )
+    fell = start > _MIN_FALL_FOR_LOG * float(smooth_losses.min())
+    blew_up = float(smooth_losses[first:].max(initial=start)) > _MIN_BLOWUP_RATIO * start
     if (values > 0).all() and (fell or blew_up):
         return np.log(values), True
     return np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE), False
@@ -175,45 +163,30 @@ def _clipped_exp(value: float) -> float:
     return math.exp(min(value, 700.0))
 
 
-def _largest_rise(
-    y: FloatArray, width: int, first: int, rates: FloatArray | None, explained_jumps: Sequence[Jump]
-) -> _Rise | None:
-    window_offset = width + 1
-    at = np.arange(max(window_offset, first), len(y) - width + 1)
+def _largest_rise(y: FloatArray, width: int, first: int, rates: FloatArray | None, explained: Sequence[Jump]) -> _Rise | None:
+    offset = width + 1
+    at = np.arange(max(offset, first), len(y) - width + 1)
     if len(at) < MIN_POINTS // 2:
         return None
-    levels_after = running_medians(y, width)[at]
-    levels_before = running_medians(y, window_offset)[at - window_offset]
-    level_changes = levels_after - levels_before
-    tail_of_changes = tail_of_level_changes(level_changes, width)
-    if tail_of_changes is None:
+    after = running_medians(y, width)[at]
+    before = running_medians(y, offset)[at - offset]
+    changes = after - before
+    tail = tail_of_level_changes(changes, width)
+    if tail is None:
         return None
-    unexplained_changes = level_changes.copy()
-    for jump in explained_jumps:
-        unexplained_changes[np.abs(at - jump.index) <= width + jump.points + 1] = -np.inf
+    unexplained = changes.copy()
+    for jump in explained:
+        unexplained[np.abs(at - jump.index) <= width + jump.points + 1] = -np.inf
     if rates is not None:
-        unexplained_changes = np.where(
-            _learning_rate_grew(rates, window_offset, width)[at - window_offset], -np.inf, unexplained_changes
-        )
+        grew = _learning_rate_grew(rates, offset, width)[at - offset]
+        unexplained = np.where(grew, -np.inf, unexplained)
     lowest_levels = np.minimum.accumulate(running_medians(y, 3))
-    earlier_falls = max(float(y[0]), float(np.median(y[:3]))) - lowest_levels[at - 3]
-    i = int(np.argmax(unexplained_changes))
-    if not math.isfinite(unexplained_changes[i]) or tail_of_changes.p_value(float(earlier_falls[i])) > 0.05:
+    falls = max(float(y[0]), float(np.median(y[:3]))) - lowest_levels[at - 3]
+    i = int(np.argmax(unexplained))
+    if not math.isfinite(unexplained[i]) or tail.p_value(float(falls[i])) > 0.05:
         return None
-    before, after, share = (
-        float(levels_before[i]),
-        float(levels_after[i]),
-        float(level_changes[i] / max(earlier_falls[i], 1e-300)),
-    )
-    return (
-        tail_of_changes.p_value(float(level_changes[i])),
-        int(at[i]),
-        before,
-        after,
-        tail_of_changes.limit(0.05),
-        width,
-        share,
-    )
+    share = float(changes[i] / max(falls[i], 1e-300))
+    return tail.p_value(float(changes[i])), int(at[i]), float(before[i]), float(after[i]), tail.limit(0.05), width, share
 
 
 def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> BoolArray:
@@ -268,27 +241,26 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
     residuals = local_residuals(y)
     short, long = sorted((residuals[1:early_points], residuals[early_points:]), key=len)
     if len(long) < MIN_POINTS:
-        quiet_residuals = residuals[1:]
+        noise = residuals[1:]
     else:
         is_quieter = len(short) >= MIN_POINTS and 2 * _noise_deviation(short)[0] < _noise_deviation(long)[0]
-        quiet_residuals = short if is_quieter else long
-    candidate_rises: list[tuple[float, float, int, float]] = []
-    level_widths = [w for w in (width, 3 * width) if w < early_points]
-    level_widths += [w for w in (10 * width,) if 4 * w <= len(quiet_residuals)]
-    for points in level_widths:
-        early_levels = running_medians(y[1:], points)[: early_points - 1]
-        i = int(np.argmax(early_levels))
-        rise_limits = _rise_limits(quiet_residuals, points, len(early_levels))
-        exceeded_indices = np.flatnonzero(early_levels[i] - first_level > rise_limits)
-        p = float(_TABULATED_PROBABILITIES[exceeded_indices[0]]) if len(exceeded_indices) else 1.0
-        candidate_rises.append(
-            (p, -float(early_levels[i]), i + 1, float(np.interp(math.log(0.05), np.log(_TABULATED_PROBABILITIES), rise_limits)))
-        )
-    p, level, index, limit = min(candidate_rises)
+        noise = short if is_quieter else long
+    candidates: list[tuple[float, float, int, float]] = []
+    widths = [w for w in (width, 3 * width) if w < early_points]
+    widths += [w for w in (10 * width,) if 4 * w <= len(noise)]
+    for points in widths:
+        levels = running_medians(y[1:], points)[: early_points - 1]
+        i = int(np.argmax(levels))
+        limits = _rise_limits(noise, points, len(levels))
+        exceeded = np.flatnonzero(levels[i] - first_level > limits)
+        p = float(_TABULATED_PROBABILITIES[exceeded[0]]) if len(exceeded) else 1.0
+        limit = float(np.interp(math.log(0.05), np.log(_TABULATED_PROBABILITIES), limits))
+        candidates.append((p, -float(levels[i]), i + 1, limit))
+    p, level, index, limit = min(candidates)
     later_fall = float(values[0]) - float(running_medians(values, 3).min())
     rise_height = min(to_unit(-level), MAX_FINITE_VALUE) - float(values[0])
     share_of_fall = rise_height / later_fall if later_fall > 0 else math.inf
-    p = max(min(1.0, len(candidate_rises) * p), p_value_of_unusual_start(y, early_points))
+    p = max(min(1.0, len(candidates) * p), p_value_of_unusual_start(y, early_points))
     return EarlyRise(index, to_unit(first_level), to_unit(-level), share_of_fall, p, to_unit(first_level + limit))
 
 
@@ -296,25 +268,20 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
     """Return, for each probability in `_TABULATED_PROBABILITIES`, the rise that the highest of `tries` levels exceeds by chance
     with this probability. A level of few points may contain atypical minibatches, so its noise gets an exponential tail."""
     deviation, freedom = _noise_deviation(noise)
-    exponential_tail = tail_of_level_changes(-noise, 1) if len(noise) >= MIN_CHANGES_FOR_QUARTILE else None
-    if exponential_tail is None:
-        limits_of_first_value = deviation * stats.t.isf(_TABULATED_PROBABILITIES / 2, freedom)
+    tail = tail_of_level_changes(-noise, 1) if len(noise) >= MIN_CHANGES_FOR_QUARTILE else None
+    if tail is None:
+        first_limits = deviation * stats.t.isf(_TABULATED_PROBABILITIES / 2, freedom)
     else:
-        exponential_tail = replace(exponential_tail, value_count=exponential_tail.value_count / len(noise))
-        limits_of_first_value = np.array([exponential_tail.limit(c / 2) for c in _TABULATED_PROBABILITIES])
-    noise_levels = running_medians(noise, width)
-    exponential_tail = tail_of_level_changes(noise_levels, width) if width < _MIN_NORMAL_POINTS else None
-    if exponential_tail is not None:
-        exponential_tail = replace(exponential_tail, value_count=exponential_tail.value_count * tries / len(noise_levels))
-        return np.asarray(
-            limits_of_first_value + [exponential_tail.limit(c / 2) for c in _TABULATED_PROBABILITIES], dtype=np.float64
-        )
-    level_sd = max(float(np.median(np.abs(noise_levels - np.median(noise_levels)))) / _NORMAL_QUARTILE, 1e-300)
-    chance_divisor = max(2 * tries / width, 2.0)
-    return np.asarray(
-        np.hypot(limits_of_first_value, level_sd * stats.t.isf(_TABULATED_PROBABILITIES / chance_divisor, freedom)),
-        dtype=np.float64,
-    )
+        tail = replace(tail, value_count=tail.value_count / len(noise))
+        first_limits = np.array([tail.limit(c / 2) for c in _TABULATED_PROBABILITIES])
+    levels = running_medians(noise, width)
+    tail = tail_of_level_changes(levels, width) if width < _MIN_NORMAL_POINTS else None
+    if tail is not None:
+        tail = replace(tail, value_count=tail.value_count * tries / len(levels))
+        return np.asarray(first_limits + [tail.limit(c / 2) for c in _TABULATED_PROBABILITIES], dtype=np.float64)
+    level_sd = max(float(np.median(np.abs(levels - np.median(levels)))) / _NORMAL_QUARTILE, 1e-300)
+    level_limits = level_sd * stats.t.isf(_TABULATED_PROBABILITIES / max(2 * tries / width, 2.0), freedom)
+    return np.asarray(np.hypot(first_limits, level_limits), dtype=np.float64)
 
 
 def _noise_deviation(noise: FloatArray) -> tuple[float, float]:
@@ -338,32 +305,29 @@ def p_value_of_unusual_start(values: FloatArray, early_points: int) -> float:
     has a trend, which makes a rise less likely. For such a curve, return the probability that strongly autocorrelated noise alone
     rises as high; 0 for other noise. Return 0 if the second half is too short.
     """
-    second_half = values[max(early_points, len(values) // 2) :]
-    if early_points < 2 or len(second_half) < _MIN_LATE_POINTS:
+    half = values[max(early_points, len(values) // 2) :]
+    if early_points < 2 or len(half) < _MIN_LATE_POINTS:
         return 0.0
-    at = np.arange(len(second_half)) / len(second_half)
-    slope, level = np.polyfit(at, second_half, 1)
-    residuals = second_half - (level + slope * at)
-    independent_count, spread = _independent_values(residuals)
+    at = np.arange(len(half)) / len(half)
+    slope, level = np.polyfit(at, half, 1)
+    residuals = half - (level + slope * at)
+    count, spread = _independent_values(residuals)
     if not spread > 0:
         return 0.0
-    if float(np.median(second_half)) < values[0] - 2 * spread:
-        independent_count, spread = _independent_values(second_half - np.polyval(np.polyfit(at, second_half, 3), at))
-        rise_height = float(np.sort(values[:early_points])[-min(_POINTS_PER_LEVEL, early_points) :].mean() - values[0])
-        if independent_count > _MAX_INDEPENDENT_SHARE * len(second_half) or not (spread > 0 and rise_height > 0):
+    if float(np.median(half)) < values[0] - 2 * spread:
+        count, spread = _independent_values(half - np.polyval(np.polyfit(at, half, 3), at))
+        height = float(np.sort(values[:early_points])[-min(_POINTS_PER_LEVEL, early_points) :].mean() - values[0])
+        if count > _MAX_INDEPENDENT_SHARE * len(half) or not (spread > 0 and height > 0):
             return 0.0
-        independent_tries = max(early_points * independent_count / len(second_half), 1.0)
-        chance_of_rise = independent_tries * float(
-            stats.t.sf(rise_height / (math.sqrt(2) * spread), max(independent_count - 2, 1.0))
-        )
-        return min(1.0, chance_of_rise)
+        tries = max(early_points * count / len(half), 1.0)
+        return min(1.0, tries * float(stats.t.sf(height / (math.sqrt(2) * spread), max(count - 2, 1.0))))
     # For few values or heavy tails, the largest residual, divided by that expected for normal noise, determines the scale.
-    normal_extreme = float(stats.norm.isf(0.5 / max(independent_count, 2.0)))
+    normal_extreme = float(stats.norm.isf(0.5 / max(count, 2.0)))
     lower, upper = (max(spread, -float(residuals.min()) / normal_extreme), max(spread, float(residuals.max()) / normal_extreme))
-    error, freedom = math.sqrt(1 + 4 / independent_count), max(independent_count - 2, 1.0)
+    error, freedom = math.sqrt(1 + 4 / count), max(count - 2, 1.0)
     p_below = float(stats.t.sf((level - float(values[0])) / (lower * error), freedom))
     p_above = float(stats.t.sf((float(values[:early_points].max()) - level) / (upper * error), freedom))
-    return min(1.0, 2 * min(p_below, p_above * max(early_points * independent_count / len(second_half), 1.0)))
+    return min(1.0, 2 * min(p_below, p_above * max(early_points * count / len(half), 1.0)))
 
 
 def _independent_values(residual: FloatArray) -> tuple[float, float]:
@@ -372,5 +336,5 @@ def _independent_values(residual: FloatArray) -> tuple[float, float]:
     lag = float(residual[1:] @ residual[:-1]) / squares if squares > 0 else 0.0
     # Fitting the line lowers the estimated autocorrelation by about (1 + 4 lag) / n.
     lag = min(max(lag + (1 + 4 * lag) / n, 0.0), _MAX_AUTOCORRELATION)
-    independent_count = n * (1 - lag) / (1 + lag)
-    return independent_count, math.sqrt(squares / (n * max(1 - 2 / independent_count, 0.2)))
+    count = n * (1 - lag) / (1 + lag)
+    return count, math.sqrt(squares / (n * max(1 - 2 / count, 0.2)))

@@ -61,23 +61,18 @@ def estimate_optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Opt
     Positions are natural logarithms, such as those of learning rates. Positions outside the sweep are not considered, so if many
     draws lie at an end of the sweep, the optimum may lie beyond this end.
     """
-    standardised_sweeps = [_standardise_sweep(*sweep) for sweep in sweeps]
-    shape_parameters = list(itertools.product(_LENGTH_SCALES, _SIGNAL_SDS))
-    log_likelihoods = np.array(
-        [[[_log_likelihood(s, (*at, n)) for n in _NOISE_SDS] for at in shape_parameters] for s in standardised_sweeps]
-    )
+    standardised = [_standardise_sweep(*sweep) for sweep in sweeps]
+    shapes = list(itertools.product(_LENGTH_SCALES, _SIGNAL_SDS))
+    log_likelihoods = np.array([[[_log_likelihood(s, (*at, n)) for n in _NOISE_SDS] for at in shapes] for s in standardised])
     log_posterior = log_likelihoods - 0.5 * ((np.log(_NOISE_SDS) - _LOG_NOISE_PRIOR[0]) / _LOG_NOISE_PRIOR[1]) ** 2
     rng = np.random.default_rng(SEED)
     draws_per_shape = rng.multinomial(NUMBER_OF_DRAWS, special.softmax(special.logsumexp(log_posterior, axis=2).sum(0)))
     optima = []
-    for sweep, own in zip(standardised_sweeps, special.softmax(log_posterior, axis=2), strict=True):
+    for sweep, own in zip(standardised, special.softmax(log_posterior, axis=2), strict=True):
         draws_per_noise = [rng.multinomial(n, p) for n, p in zip(draws_per_shape, own, strict=True)]
-        parameters_and_draws = [
-            ((*at, noise), int(n))
-            for at, row in zip(shape_parameters, draws_per_noise, strict=True)
-            for noise, n in zip(_NOISE_SDS, row, strict=True)
-        ]
-        optima.append(_draw_optimum(sweep, parameters_and_draws, rng))
+        parameters = [(*at, noise) for at in shapes for noise in _NOISE_SDS]
+        draws = list(zip(parameters, np.concatenate(draws_per_noise).tolist(), strict=True))
+        optima.append(_draw_optimum(sweep, draws, rng))
     return optima
 
 
@@ -88,18 +83,16 @@ def _standardise_sweep(positions: FloatArray, costs: FloatArray) -> _Sweep:
 
 
 def _draw_optimum(sweep: _Sweep, parameters: Sequence[tuple[ProcessParameters, int]], rng: np.random.Generator) -> Optimum:
-    grid_positions = np.linspace(sweep.positions.min(), sweep.positions.max(), _GRID_SIZE)
-    drawn_responses = np.concatenate(
-        [_draw_responses(sweep, at, grid_positions, count, rng) for at, count in parameters if count]
-    )
+    grid = np.linspace(sweep.positions.min(), sweep.positions.max(), _GRID_SIZE)
+    drawn = np.concatenate([_draw_responses(sweep, at, grid, count, rng) for at, count in parameters if count])
     best, middle = float(sweep.costs.min()), float(np.median(sweep.costs))
-    lowest_values = np.clip(sweep.mean + sweep.spread * drawn_responses.min(1), -_MAX_COST_DISTANCE, _MAX_COST_DISTANCE)
-    return Optimum(grid_positions[drawn_responses.argmin(1)], best + ((middle - best) or 1.0) * np.sinh(lowest_values))
+    lowest_values = np.clip(sweep.mean + sweep.spread * drawn.min(1), -_MAX_COST_DISTANCE, _MAX_COST_DISTANCE)
+    return Optimum(grid[drawn.argmin(1)], best + ((middle - best) or 1.0) * np.sinh(lowest_values))
 
 
 def _log_likelihood(sweep: _Sweep, at: ProcessParameters) -> float:
-    covariance_root = np.linalg.cholesky(_noisy_covariance(sweep, at))
-    return float(-0.5 * np.sum(np.linalg.solve(covariance_root, sweep.values) ** 2) - np.log(np.diag(covariance_root)).sum())
+    root = np.linalg.cholesky(_noisy_covariance(sweep, at))
+    return float(-0.5 * np.sum(np.linalg.solve(root, sweep.values) ** 2) - np.log(np.diag(root)).sum())
 
 
 def _noisy_covariance(sweep: _Sweep, at: ProcessParameters) -> FloatArray:
@@ -116,14 +109,10 @@ def _response_covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Proces
     return np.asarray(smooth_covariance + _PARABOLA_VARIANCE * parabola_features[0] @ parabola_features[1].T, dtype=np.float64)
 
 
-def _draw_responses(
-    sweep: _Sweep, at: ProcessParameters, points: FloatArray, count: int, rng: np.random.Generator
-) -> FloatArray:
-    """Return draws of the standardised response at the points, (count, points)."""
-    cross_covariance = _response_covariance(sweep, sweep.positions, points, at)
-    gain_matrix = np.linalg.solve(_noisy_covariance(sweep, at), cross_covariance)
-    eigenvalues, axes = np.linalg.eigh(_response_covariance(sweep, points, points, at) - cross_covariance.T @ gain_matrix)
-    covariance_root = axes * np.sqrt(np.maximum(eigenvalues, 0))
-    return np.asarray(
-        sweep.values @ gain_matrix + rng.standard_normal((count, len(points))) @ covariance_root.T, dtype=np.float64
-    )
+def _draw_responses(sweep: _Sweep, at: ProcessParameters, points: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
+    """Return `n` draws of the standardised response at the points, (n, points)."""
+    cross = _response_covariance(sweep, sweep.positions, points, at)
+    gain = np.linalg.solve(_noisy_covariance(sweep, at), cross)
+    eigenvalues, axes = np.linalg.eigh(_response_covariance(sweep, points, points, at) - cross.T @ gain)
+    root = axes * np.sqrt(np.maximum(eigenvalues, 0))
+    return np.asarray(sweep.values @ gain + rng.standard_normal((n, len(points))) @ root.T, dtype=np.float64)

@@ -73,35 +73,27 @@ def find_failure_regions(
     m = int(failed.sum())
     if m in (0, n) or (best is not None and failed[best]):
         return []
-    success_penalty = m / (n - m) if purity is None else purity / (1 - purity)
-    trial_labels = failed.astype(np.int8)
+    penalty = m / (n - m) if purity is None else purity / (1 - purity)
+    labels = failed.astype(np.int8)
     if best is not None:
-        trial_labels[best] = -1
-    permuted_labels = _label_permutations(trial_labels)
-    scored, largest_scores = [], np.zeros(len(permuted_labels))
+        labels[best] = -1
+    permuted = _label_permutations(labels)
+    scored, largest = [], np.zeros(len(permuted))
     for axis, side in [(i, side) for i in range(d) for side in (_BOTH_SIDES if sides is None else sides[i])]:
         u = positions[:, axis] if side == "high" else -positions[:, axis]
-        order_on_axis = np.argsort(u, kind="stable")
-        order_on_axis = order_on_axis[np.isfinite(u[order_on_axis])]
-        if len(np.unique(u[order_on_axis])) < 2:
+        order = np.argsort(u, kind="stable")
+        order = order[np.isfinite(u[order])]
+        if len(np.unique(u[order])) < 2:
             continue
         max_distances = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None
-        largest_scores = np.maximum(
-            largest_scores,
-            _best_failure_region(permuted_labels[:, order_on_axis], u[order_on_axis], success_penalty, max_distances)[0],
-        )
-        score, cut = _best_failure_region(
-            trial_labels[order_on_axis][None, :], u[order_on_axis], success_penalty, max_distances
-        )
+        sorted_u = u[order]
+        largest = np.maximum(largest, _best_failure_region(permuted[:, order], sorted_u, penalty, max_distances)[0])
+        score, cut = _best_failure_region(labels[order][None, :], sorted_u, penalty, max_distances)
         if score[0] > 0:
-            scored.append(
-                (
-                    float(score[0]),
-                    _failure_region(axis, side, positions[order_on_axis, axis], failed[order_on_axis], int(cut[0])),
-                )
-            )
+            region = _failure_region(axis, side, positions[order, axis], failed[order], int(cut[0]))
+            scored.append((float(score[0]), region))
     scored.sort(key=lambda item: (-item[0], item[1].axis, item[1].side))
-    return [replace(region, p_value=float(np.mean(largest_scores >= score - 1e-9))) for score, region in scored]
+    return [replace(region, p_value=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
 
 
 def find_failures_at_both_ends(positions: FloatArray, failed: BoolArray) -> tuple[FailureRegion, FailureRegion] | None:
@@ -137,18 +129,18 @@ def _best_failure_region(
 ) -> tuple[FloatArray, IntArray]:
     """Return (score, first index) of the best region at the high end for each row of labels. positions: shape (n,), ascending."""
     label_weights = np.where(labels == 1, 1.0, -penalty)
-    region_scores = np.cumsum(label_weights[:, ::-1], axis=1)[:, ::-1]
-    region_scores[:, 0] = -np.inf  # exclude the region of all trials
-    region_scores[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # exclude regions that separate equal values
-    cut = region_scores.argmax(1)
-    best_scores = np.maximum(region_scores[np.arange(len(region_scores)), cut], 0)
+    scores = np.cumsum(label_weights[:, ::-1], axis=1)[:, ::-1]
+    scores[:, 0] = -np.inf  # exclude the region of all trials
+    scores[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # exclude regions that separate equal values
+    cut = scores.argmax(1)
+    best_scores = np.maximum(scores[np.arange(len(scores)), cut], 0)
     if max_distances is not None:
-        best_trial_position = positions[(labels == -1).argmax(1)]
-        is_best_trial_known = (labels == -1).any(1)
-        gap = positions[cut] - best_trial_position
+        best_position = positions[(labels == -1).argmax(1)]
+        is_best_known = (labels == -1).any(1)
+        gap = positions[cut] - best_position
         distance_outside = gap - (positions[cut] - positions[np.maximum(cut - 1, 0)])
         is_region_close = (gap > 0) & ((gap <= max_distances[0]) | ((distance_outside <= 1e-12) & (gap <= max_distances[1])))
-        best_scores = np.where(is_best_trial_known & is_region_close, best_scores, 0)
+        best_scores = np.where(is_best_known & is_region_close, best_scores, 0)
     return best_scores, cut
 
 

@@ -22,11 +22,8 @@ def normal_scores(costs: FloatArray) -> FloatArray:
 def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_FITTED_TRIALS) -> IntArray:
     """Return the indices of at most `max_number` costs that are evenly spaced in rank, lowest cost first."""
     lowest_first = np.argsort(costs, kind="stable")
-    return (
-        lowest_first
-        if len(lowest_first) <= max_number
-        else lowest_first[np.linspace(0, len(lowest_first) - 1, max_number).round().astype(np.int64)]
-    )
+    n = len(lowest_first)
+    return lowest_first if n <= max_number else lowest_first[np.linspace(0, n - 1, max_number).round().astype(np.int64)]
 
 
 def log_rank_scores(costs: FloatArray) -> FloatArray:
@@ -43,29 +40,23 @@ def log_p_values_of_axes(numeric: list[FloatArray], choices: list[FloatArray], c
     numeric, choices: positions on each axis, shape (n,), NaN if missing. costs: shape (n,), NaN for failed trials. The model is
     quadratic in the ranks of a numeric hyperparameter, with one term per value of a choice; a missing position counts as a value.
     """
-    score_of_cost = normal_scores(costs)
+    scores = normal_scores(costs)
     log_p_values = []
     for positions in numeric:
         is_known = np.isfinite(positions)
-        position_ranks = np.nan_to_num(
-            stats.rankdata(np.where(is_known, positions, np.nan), nan_policy="omit") / max(is_known.sum(), 1) - 0.5
-        )
-        features = np.stack([position_ranks, position_ranks**2, ~is_known], axis=1)
-        centred_features = features - features.mean(0)
-        centred_features = centred_features[:, np.abs(centred_features).max(axis=0) > 1e-9]  # without constant columns
-        fitted_scores = centred_features @ np.linalg.lstsq(centred_features, score_of_cost, rcond=None)[0]
-        log_p_values.append(
-            _log_p_value_of_fit(
-                float(fitted_scores @ fitted_scores), int(np.linalg.matrix_rank(centred_features)), score_of_cost
-            )
-        )
+        ranks = stats.rankdata(np.where(is_known, positions, np.nan), nan_policy="omit") / max(is_known.sum(), 1)
+        ranks = np.nan_to_num(ranks - 0.5)
+        features = np.stack([ranks, ranks**2, ~is_known], axis=1)
+        centred = features - features.mean(0)
+        centred = centred[:, np.abs(centred).max(axis=0) > 1e-9]  # without constant columns
+        fitted = centred @ np.linalg.lstsq(centred, scores, rcond=None)[0]
+        rank = int(np.linalg.matrix_rank(centred))
+        log_p_values.append(_log_p_value_of_fit(float(fitted @ fitted), rank, scores))
     for positions in choices:
-        choice_index = np.unique(positions, return_inverse=True)[1]
-        trials_per_choice = np.bincount(choice_index)
-        mean_per_choice = np.bincount(choice_index, score_of_cost) / trials_per_choice
-        log_p_values.append(
-            _log_p_value_of_fit(float(trials_per_choice @ mean_per_choice**2), len(trials_per_choice) - 1, score_of_cost)
-        )
+        index = np.unique(positions, return_inverse=True)[1]
+        counts = np.bincount(index)
+        means = np.bincount(index, scores) / counts
+        log_p_values.append(_log_p_value_of_fit(float(counts @ means**2), len(counts) - 1, scores))
     return np.array(log_p_values, dtype=np.float64)
 
 

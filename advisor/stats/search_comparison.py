@@ -55,21 +55,19 @@ def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> 
 
 def _draw_best_costs(settings: Sequence[FloatArray], half_size: int, draws: int, rng: np.random.Generator) -> FloatArray:
     """Return the cost of the best of `half_size` random settings in each draw."""
-    setting_count = len(settings)
-    runs_per_setting = np.array([len(s) for s in settings])
-    cost_table = np.full((setting_count, int(runs_per_setting.max())), np.nan)
+    count = len(settings)
+    run_counts = np.array([len(s) for s in settings])
+    cost_table = np.full((count, int(run_counts.max())), np.nan)
     for i, costs in enumerate(settings):
         cost_table[i, : len(costs)] = costs
-    half_size = min(half_size, setting_count)
-    drawn_settings = rng.random((draws, setting_count)).argpartition(half_size - 1, axis=1)[:, :half_size]
-    drawn_runs = (rng.random((draws, half_size)) * runs_per_setting[drawn_settings]).astype(np.int64)
+    half_size = min(half_size, count)
+    drawn_settings = rng.random((draws, count)).argpartition(half_size - 1, axis=1)[:, :half_size]
+    drawn_runs = (rng.random((draws, half_size)) * run_counts[drawn_settings]).astype(np.int64)
     drawn_costs = cost_table[drawn_settings, drawn_runs]
     rows, best = np.arange(draws), drawn_costs.argmin(axis=1)
     chosen, cost = drawn_settings[rows, best], drawn_costs[rows, best]
-    if setting_count == 1:
+    if count == 1:
         return np.asarray(cost, dtype=np.float64)
-    other_run_counts = runs_per_setting[chosen] - 1
-    sums_of_other_runs = np.array([math.fsum(s) for s in settings])[chosen] - cost
-    return np.asarray(
-        np.where(other_run_counts > 0, sums_of_other_runs / np.maximum(other_run_counts, 1), cost), dtype=np.float64
-    )
+    others = run_counts[chosen] - 1
+    sums = np.array([math.fsum(s) for s in settings])[chosen] - cost
+    return np.asarray(np.where(others > 0, sums / np.maximum(others, 1), cost), dtype=np.float64)

@@ -114,12 +114,12 @@ def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
         with np.errstate(over="ignore"):  # the density of an infinite distance is 0
             return np.asarray(-(freedom + 1) / 2 * np.log1p((distance / error) ** 2 / freedom), dtype=np.float64)
 
-    cell_edges = np.sort(np.maximum(np.concatenate([scale * _PRIOR_EDGES, gain + error * _EDGES_AROUND_GAIN]), 0.0))
-    prior_weights = np.diff(np.arctan(cell_edges / scale)) * 2 / np.pi
-    cell_gains = ((cell_edges[1:] + cell_edges[:-1]) / 2)[prior_weights > 0]
-    log_ratios = np.log(prior_weights[prior_weights > 0]) + log_density(gain - cell_gains) - log_density(np.array([gain]))
-    largest_log_ratio = float(np.max(log_ratios))
-    return math.exp(min(largest_log_ratio + math.log(float(np.sum(np.exp(log_ratios - largest_log_ratio)))), _MAX_LOG_EVIDENCE))
+    edges = np.sort(np.maximum(np.concatenate([scale * _PRIOR_EDGES, gain + error * _EDGES_AROUND_GAIN]), 0.0))
+    weights = np.diff(np.arctan(edges / scale)) * 2 / np.pi
+    gains = ((edges[1:] + edges[:-1]) / 2)[weights > 0]
+    log_ratios = np.log(weights[weights > 0]) + log_density(gain - gains) - log_density(np.array([gain]))
+    largest = float(np.max(log_ratios))
+    return math.exp(min(largest + math.log(float(np.sum(np.exp(log_ratios - largest)))), _MAX_LOG_EVIDENCE))
 
 
 def interval_half_width(error: float, freedom: float, scale: float, level: float) -> float:
@@ -187,19 +187,16 @@ class SequentialTest:
         """Evidence for the candidate times its significance levels; 1 or more suffices to keep the candidate."""
         total_evidence = self.levels.level_for_all_runs * self._evidence_for_gain(self.estimated_gain)
         if self.later_runs is not None and self.levels.level_for_later_runs > 0:
-            total_evidence += self.levels.level_for_later_runs * self._evidence_for_gain(
-                estimate_gain(self.later_runs, self.incumbent, self.floor)
-            )
+            gain = estimate_gain(self.later_runs, self.incumbent, self.floor)
+            total_evidence += self.levels.level_for_later_runs * self._evidence_for_gain(gain)
         return total_evidence
 
     @property
     def evidence_to_discard(self) -> float:
         """Evidence that the gain is below the smallest worthwhile gain, times its significance level; 1 or more suffices to discard
         the candidate."""
-        observed_gain = self.estimated_gain
-        return self.levels.level_for_discard * e_value(
-            self.min_worthwhile_gain - observed_gain.gain, observed_gain.error, observed_gain.freedom, self.min_worthwhile_gain
-        )
+        gain, smallest = self.estimated_gain, self.min_worthwhile_gain
+        return self.levels.level_for_discard * e_value(smallest - gain.gain, gain.error, gain.freedom, smallest)
 
     @property
     def decision(self) -> Literal["keep", "discard", "not decided"]:
@@ -216,13 +213,11 @@ class SequentialTest:
         (0, 0) if both have `max_runs` runs."""
         if self.evidence_to_keep >= 1 and self.candidate.size < MIN_CANDIDATE_RUNS:
             return 1, 0
-        variance_reductions = [
-            s.variance(self.floor) / (s.size * (s.size + 1)) if s.size < max_runs else 0.0
-            for s in (self.candidate, self.incumbent)
-        ]
-        if max(variance_reductions) <= 0:
+        samples = (self.candidate, self.incumbent)
+        reductions = [s.variance(self.floor) / (s.size * (s.size + 1)) if s.size < max_runs else 0.0 for s in samples]
+        if max(reductions) <= 0:
             return 0, 0
-        return (1, 0) if variance_reductions[0] >= variance_reductions[1] else (0, 1)
+        return (1, 0) if reductions[0] >= reductions[1] else (0, 1)
 
     def with_more_runs(self, runs: tuple[int, int]) -> SequentialTest:
         """Return the expected test after further runs (of the candidate, of the incumbent), for an unchanged gain."""

@@ -66,30 +66,23 @@ class FallRates:
         """Return the sum of squared errors of the best model of the rates of fall. A model consists of exponentials of the sum
         of the learning rates so far, and training noise that falls with the learning rate. material: if set, the gain from
         doubling the training is 0 with this standard deviation."""
-        at = self.first_window_start + (1 - self.first_window_start) * (
-            np.arange(_NUMBER_OF_WINDOWS * _POINTS_PER_WINDOW) + 0.5
-        ) / (_NUMBER_OF_WINDOWS * _POINTS_PER_WINDOW)
+        points = _NUMBER_OF_WINDOWS * _POINTS_PER_WINDOW
+        at = self.first_window_start + (1 - self.first_window_start) * (np.arange(points) + 0.5) / points
         learning_rate, rate_sum, decrease = _schedule_integrals(kind, at)
         end = float(_schedule_integrals(kind, np.ones(1))[1][0])
-        point_models = np.column_stack(
-            [learning_rate[:, None] * np.exp(-_EXPONENTIAL_DECAY_RATES * rate_sum[:, None]), decrease]
-        )
+        exponentials = learning_rate[:, None] * np.exp(-_EXPONENTIAL_DECAY_RATES * rate_sum[:, None])
+        point_models = np.column_stack([exponentials, decrease])
         point_weights = 1 - np.linspace(-1, 1, _POINTS_PER_WINDOW) ** 2  # those of a slope
-        window_models = np.average(
-            point_models.reshape(_NUMBER_OF_WINDOWS, _POINTS_PER_WINDOW, -1), axis=1, weights=point_weights
-        )
-        standard_errors = np.maximum(
-            self.standard_errors, _MIN_RELATIVE_ERROR * max(float(np.abs(self.fall_rates).max()), 1e-9)
-        )
-        weighted_models, weighted_rates = window_models / standard_errors[:, None], self.fall_rates / standard_errors
+        by_window = point_models.reshape(_NUMBER_OF_WINDOWS, _POINTS_PER_WINDOW, -1)
+        window_models = np.average(by_window, axis=1, weights=point_weights)
+        min_error = _MIN_RELATIVE_ERROR * max(float(np.abs(self.fall_rates).max()), 1e-9)
+        errors = np.maximum(self.standard_errors, min_error)
+        models, rates = window_models / errors[:, None], self.fall_rates / errors
         if material is not None:
             decay_rates = np.maximum(_EXPONENTIAL_DECAY_RATES, 1e-9)
-            gains_from_doubling = -np.exp(-decay_rates * end) * np.expm1(-decay_rates * end) / decay_rates
-            weighted_models, weighted_rates = (
-                np.vstack([weighted_models, np.append(gains_from_doubling, 0.0) / material]),
-                np.append(weighted_rates, 0.0),
-            )
-        return float(optimize.nnls(weighted_models, weighted_rates)[1]) ** 2
+            gains = -np.exp(-decay_rates * end) * np.expm1(-decay_rates * end) / decay_rates
+            models, rates = np.vstack([models, np.append(gains, 0.0) / material]), np.append(rates, 0.0)
+        return float(optimize.nnls(models, rates)[1]) ** 2
 
 
 def _schedule_integrals(kind: str, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -109,19 +102,15 @@ def _z_score(value: float, variance: float) -> float:
 
 def pool_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRates | None:
     """Return the pooled rates of fall of curves (steps, costs); None if no curve has enough points and a gain above noise."""
-    peak_positions = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
-    first_window_start = (
-        min(SKIPPED_START_SHARE + float(np.median(peak_positions)), 0.5) if peak_positions else SKIPPED_START_SHARE
-    )
-    rates_and_variances = [
-        fall for steps, costs in curves if (fall := _fall_rates(steps, costs, first_window_start)) is not None
-    ]
-    if not rates_and_variances:
+    peaks = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
+    start = min(SKIPPED_START_SHARE + float(np.median(peaks)), 0.5) if peaks else SKIPPED_START_SHARE
+    falls = [fall for steps, costs in curves if (fall := _fall_rates(steps, costs, start)) is not None]
+    if not falls:
         return None
-    curve_weights = np.array([1 / max(float(np.mean(variances)), 1e-300) for _, variances in rates_and_variances])
-    curve_weights /= curve_weights.sum()
-    rates_of_curves, variances = (np.array([f[i] for f in rates_and_variances]) for i in (0, 1))
-    return FallRates(curve_weights @ rates_of_curves, np.sqrt(curve_weights**2 @ variances), first_window_start)
+    weights = np.array([1 / max(float(np.mean(variances)), 1e-300) for _, variances in falls])
+    weights /= weights.sum()
+    rates_of_curves, variances = (np.array([f[i] for f in falls]) for i in (0, 1))
+    return FallRates(weights @ rates_of_curves, np.sqrt(weights**2 @ variances), start)
 
 
 def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
@@ -135,18 +124,14 @@ def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[Float
     if not total_gain > _MIN_GAIN_IN_SDS * scatter:
         return None
     # Interpolate the curve on a regular grid, because windows of unequal width would make even an exact exponential look bent.
-    intervals_per_window = int((t >= start).sum()) // _NUMBER_OF_WINDOWS
-    if intervals_per_window < 2:
+    size = int((t >= start).sum()) // _NUMBER_OF_WINDOWS
+    if size < 2:
         return None
-    step_grid = np.linspace(start, 1.0, _NUMBER_OF_WINDOWS * intervals_per_window + 1)
-    costs_on_grid = np.interp(step_grid, t, y)
-    x = step_grid[: intervals_per_window + 1] - step_grid[: intervals_per_window + 1].mean()
-    fall_rates = np.array(
-        [
-            -float(x @ costs_on_grid[i : i + intervals_per_window + 1])
-            for i in range(0, _NUMBER_OF_WINDOWS * intervals_per_window, intervals_per_window)
-        ]
-    )
+    grid = np.linspace(start, 1.0, _NUMBER_OF_WINDOWS * size + 1)
+    grid_costs = np.interp(grid, t, y)
+    x = grid[: size + 1] - grid[: size + 1].mean()
+    starts = range(0, _NUMBER_OF_WINDOWS * size, size)
+    fall_rates = np.array([-float(x @ grid_costs[i : i + size + 1]) for i in starts])
     fall_rates /= float(x @ x) * total_gain
     variances = np.full(_NUMBER_OF_WINDOWS, (scatter / total_gain) ** 2 * inflation / float(x @ x))
     return fall_rates, variances

@@ -60,18 +60,18 @@ def find_ends_with_optimum(
     if len(y) < 4 or not y.std() > 0:
         return []
     y = y / y.std()
-    position_columns = [u[lowest_first] for u in (*numeric, *choices)]
-    distances = np.array([_squared_distances(u, u, i < len(numeric)) for i, u in enumerate(position_columns)])
+    columns = [u[lowest_first] for u in (*numeric, *choices)]
+    distances = np.array([_squared_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
     parameters = fit_parameters(y, distances)
-    optima_at_ends = []
+    ends = []
     for axis in range(len(numeric)):
-        low, high = _chances_of_ends(y, position_columns, distances, parameters, axis, edge)
-        side_of_range: RangeSide = "low" if low >= high else "high"
+        low, high = _chances_of_ends(y, columns, distances, parameters, axis, edge)
+        side: RangeSide = "low" if low >= high else "high"
         probability = max(low, high)
         if probability >= certainty:
-            p = _p_value_of_axis(y, np.delete(distances, axis, axis=0), np.delete(parameters, axis), position_columns[axis])
-            optima_at_ends.append(OptimumAtEnd(axis, side_of_range, probability, p))
-    return optima_at_ends
+            p = _p_value_of_axis(y, np.delete(distances, axis, axis=0), np.delete(parameters, axis), columns[axis])
+            ends.append(OptimumAtEnd(axis, side, probability, p))
+    return ends
 
 
 def draw_results_at_points(
@@ -129,11 +129,9 @@ class ResponseSurface:
         self._centre, self._spread = float(values.mean()), float(values.std()) or 1.0
         y = (values - self._centre) / self._spread
         distances = np.array([_squared_distances(u, u, i < self._numeric) for i, u in enumerate(self._columns)])
-        start_parameters = [np.array([*np.zeros(len(distances)), 0.0, noise]) for noise in _LOG_NOISE_STARTS]
-        self._at = min(
-            (fit_parameters(y, distances, s) for s in start_parameters),
-            key=lambda at: penalised_loss_and_gradient(at, y, distances)[0],
-        )
+        starts = [np.array([*np.zeros(len(distances)), 0.0, noise]) for noise in _LOG_NOISE_STARTS]
+        fits = [fit_parameters(y, distances, start) for start in starts]
+        self._at = min(fits, key=lambda at: penalised_loss_and_gradient(at, y, distances)[0])
         self._precision = _response_kernel(distances, self._at, len(y))[1]
         self._weights, self._y = self._precision @ y, y
         self._distances = distances
@@ -229,17 +227,11 @@ def _p_value_of_axis(y: FloatArray, distances: FloatArray, start: FloatArray, po
     covariance, precision = _response_kernel(distances, at, len(y))
     weights = precision @ y
     likelihood_slopes = (np.outer(weights, weights) - precision) * covariance
-    centred_positions = np.where(np.isfinite(positions), positions, 0.5) - 0.5
-    original_and_shuffled = np.vstack(
-        [
-            centred_positions,
-            np.random.default_rng(SEED).permuted(np.tile(centred_positions, (NUMBER_OF_PERMUTATIONS, 1)), axis=1),
-        ]
-    )
-    test_statistics = ((original_and_shuffled @ likelihood_slopes) * original_and_shuffled).sum(
-        1
-    ) - original_and_shuffled**2 @ likelihood_slopes.sum(1)
-    return float(np.mean(test_statistics >= test_statistics[0] - 1e-9 * abs(test_statistics[0])))
+    centred = np.where(np.isfinite(positions), positions, 0.5) - 0.5
+    shuffled = np.random.default_rng(SEED).permuted(np.tile(centred, (NUMBER_OF_PERMUTATIONS, 1)), axis=1)
+    rows = np.vstack([centred, shuffled])
+    statistics = ((rows @ likelihood_slopes) * rows).sum(1) - rows**2 @ likelihood_slopes.sum(1)
+    return float(np.mean(statistics >= statistics[0] - 1e-9 * abs(statistics[0])))
 
 
 def _response_kernel(distances: FloatArray, at: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
@@ -260,20 +252,13 @@ def _prior_moments(count: int) -> tuple[FloatArray, FloatArray]:
     return prior_means, np.array([*[_PRIOR_VARIANCE[0]] * count, *_PRIOR_VARIANCE[1:]])
 
 
-def fit_parameters(y: FloatArray, distances: FloatArray, start_parameters: FloatArray | None = None) -> FloatArray:
+def fit_parameters(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
     """Return the log relevances, log signal and log noise that maximise the penalised likelihood, shape (axes + 2,). y: values,
-    shape (n,). distances: squared, shape (axes, n, n). start_parameters: by default, equal relevances."""
-    start_parameters = np.array([*np.zeros(len(distances)), 0.0, -2.0]) if start_parameters is None else start_parameters
+    shape (n,). distances: squared, shape (axes, n, n). start: by default, equal relevances."""
+    start = np.array([*np.zeros(len(distances)), 0.0, -2.0]) if start is None else start
     bounds = [(-7.0, 5.0)] * len(distances) + [(-3.0, 4.0), (-9.0, 1.0)]
-    optimum = minimize(
-        penalised_loss_and_gradient,
-        start_parameters,
-        args=(y, distances),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": 60},
-    )
+    options, data = {"maxiter": 60}, (y, distances)
+    optimum = minimize(penalised_loss_and_gradient, start, data, "L-BFGS-B", jac=True, bounds=bounds, options=options)
     return np.asarray(optimum.x, dtype=np.float64)
 
 
@@ -323,7 +308,7 @@ def _chances_of_ends(
     prior_covariance = signal * np.exp(-0.5 * relevance[axis] * _squared_distances(_GRID_POSITIONS, _GRID_POSITIONS, True))
     normal_draws = np.random.default_rng(SEED).standard_normal((NUMBER_OF_DRAWS, len(_GRID_POSITIONS)))
     other_axes = np.delete(np.arange(len(columns)), axis)
-    low_end_chance = high_end_chance = 0.0
+    low_chance = high_chance = 0.0
     best_points = range(max(3, n // 8))  # y is in ascending order
     for point in best_points:
         distances_on_other_axes = sum((relevance[k] * distances[k][point] for k in other_axes), np.zeros(n))
@@ -331,9 +316,9 @@ def _chances_of_ends(
         covariance = prior_covariance - cross_covariance @ precision @ cross_covariance.T
         drawn_responses = cross_covariance @ precision @ y + normal_draws @ _matrix_root(covariance).T
         best_positions = _GRID_POSITIONS[drawn_responses.argmin(1)]
-        low_end_chance += float(np.mean(best_positions <= edge)) / len(best_points)
-        high_end_chance += float(np.mean(best_positions >= 1 - edge)) / len(best_points)
-    return low_end_chance, high_end_chance
+        low_chance += float(np.mean(best_positions <= edge)) / len(best_points)
+        high_chance += float(np.mean(best_positions >= 1 - edge)) / len(best_points)
+    return low_chance, high_chance
 
 
 def _matrix_root(covariance: FloatArray) -> FloatArray:

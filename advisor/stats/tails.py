@@ -38,12 +38,10 @@ class ExponentialTail:
 
     def p_value(self, value: float) -> float:
         """Return the probability that the largest value in the tail reaches `value` by chance; exact for an exponential tail."""
-        excess_over_start = value - self.start_value
-        if not excess_over_start > 0:
+        excess = value - self.start_value
+        if not excess > 0:
             return 1.0
-        return min(
-            1.0, self.value_count * math.exp(-self.freedom * math.log1p(excess_over_start / (self.freedom * self.scale)))
-        )
+        return min(1.0, self.value_count * math.exp(-self.freedom * math.log1p(excess / (self.freedom * self.scale))))
 
     def limit(self, chance: float) -> float:
         """Return the level that the largest value in the tail exceeds with probability `chance`."""
@@ -66,21 +64,16 @@ def tail_of_level_changes(moves: FloatArray, width: int) -> ExponentialTail | No
     width apart count as independent. In simulations, error rates then never exceeded the nominal level, even for heavy-tailed or
     autocorrelated noise.
     """
-    median_change = float(np.median(moves)) if len(moves) else 0.0
-    changes_above_median = int(np.count_nonzero(moves > median_change))
-    if changes_above_median < 4:
+    middle = float(np.median(moves)) if len(moves) else 0.0
+    count = int(np.count_nonzero(moves > middle))
+    if count < 4:
         return None
-    distances = np.sort(np.abs(moves - median_change))
-    overlapping_changes = (width + 1) // 2
-    middle_index = len(distances) // 2
-    if len(distances) < MIN_CHANGES_FOR_QUARTILE * overlapping_changes or distances[-1] <= distances[middle_index]:
-        return _fit_tail(distances, median_change, changes_above_median, overlapping_changes)
-    return _fit_tail(
-        distances[middle_index:] - distances[middle_index],
-        median_change + float(distances[middle_index]),
-        changes_above_median / 2,
-        overlapping_changes,
-    )
+    distances = np.sort(np.abs(moves - middle))
+    overlap = (width + 1) // 2
+    half = len(distances) // 2
+    if len(distances) < MIN_CHANGES_FOR_QUARTILE * overlap or distances[-1] <= distances[half]:
+        return _fit_tail(distances, middle, count, overlap)
+    return _fit_tail(distances[half:] - distances[half], middle + float(distances[half]), count / 2, overlap)
 
 
 def _fit_tail(excess: FloatArray, base: float, tries: float, overlap: float) -> ExponentialTail:
@@ -136,20 +129,16 @@ def find_outliers(values: FloatArray, chance: float, factor: float) -> Outliers 
     log_values = np.log(values)
     log_ratios = log_values - median_filter(log_values, size=min(_MAX_WINDOW, 2 * (len(values) // 4) + 1), mode="nearest")
     largest_first = np.argsort(-log_ratios, kind="stable")
-    outlier_tests = _outlier_tests(log_ratios[largest_first])
-    if not outlier_tests:
+    tests = _outlier_tests(log_ratios[largest_first])
+    if not tests:
         return None
-    best_test = min(outlier_tests, key=lambda t: t.p_value)
-    p = len(outlier_tests) * best_test.p_value
-    log_limit = max(
-        _threshold_at_chance(best_test.tail, best_test.rank, len(values), chance / (len(outlier_tests) * len(_TESTED_RANKS))),
-        best_test.floor,
-    )
-    outlier_indices = (
-        largest_first[log_ratios[largest_first] > max(log_limit, math.log(factor))] if p <= chance else largest_first[:0]
-    )
+    best = min(tests, key=lambda t: t.p_value)
+    p = len(tests) * best.p_value
+    level = chance / (len(tests) * len(_TESTED_RANKS))
+    log_limit = max(_threshold_at_chance(best.tail, best.rank, len(values), level), best.floor)
+    indices = largest_first[log_ratios[largest_first] > max(log_limit, math.log(factor))] if p <= chance else largest_first[:0]
     ratios = np.exp(np.minimum(log_ratios, 700.0))
-    return Outliers(outlier_indices, ratios, math.exp(min(log_limit, 700.0)), best_test.rank, min(1.0, p))
+    return Outliers(indices, ratios, math.exp(min(log_limit, 700.0)), best.rank, min(1.0, p))
 
 
 def corrected_p_values(tested: Sequence[Outliers | None]) -> FloatArray:
@@ -169,13 +158,13 @@ class _OutlierTest(NamedTuple):
 
 
 def _outlier_tests(largest_first: FloatArray) -> list[_OutlierTest]:
-    outlier_tests = []
+    tests = []
     if (tail := upper_tail(largest_first, 0.5)) is not None:
-        outlier_tests.append(_OutlierTest(*_lowest_p_value(largest_first, tail), tail))
+        tests.append(_OutlierTest(*_lowest_p_value(largest_first, tail), tail))
     if (tail := upper_tail(largest_first, 0.75)) is not None:
         (p, rank), fall = _lowest_p_value(largest_first, tail), max(float(-largest_first[-1]), 0.0)
-        outlier_tests.append(_OutlierTest(max(p, 0.5 ** int((largest_first > fall).sum())), rank, tail, fall))
-    return outlier_tests
+        tests.append(_OutlierTest(max(p, 0.5 ** int((largest_first > fall).sum())), rank, tail, fall))
+    return tests
 
 
 def _lowest_p_value(largest_first: FloatArray, tail: ExponentialTail) -> tuple[float, int]:
@@ -203,6 +192,6 @@ def _threshold_at_chance(tail: ExponentialTail, count: int, n: int, chance: floa
     while _chance_of_reaching(tail, high, count, n) > chance and high - low < 1e6 * tail.scale:
         low, high = high, high + 2 * (high - low)
     for _ in range(50):
-        middle_value = (low + high) / 2
-        low, high = (middle_value, high) if _chance_of_reaching(tail, middle_value, count, n) > chance else (low, middle_value)
+        middle = (low + high) / 2
+        low, high = (middle, high) if _chance_of_reaching(tail, middle, count, n) > chance else (low, middle)
     return high

@@ -79,9 +79,8 @@ class CurveEnd:
         forecast, z_score = max(self.forecast_gain, 0.0), float(stats.norm.ppf(0.5 + level / 2))
         noise_margin = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.forecast_factor
         low = forecast - math.hypot(noise_margin, forecast * (1 - LOW_FORECAST_FACTOR ** (z_score / _NORMAL_QUANTILE_90)))
-        high = forecast + math.hypot(
-            noise_margin, z_score * self.scatter, forecast * (HIGH_FORECAST_FACTOR ** (z_score / _NORMAL_QUANTILE_90) - 1)
-        )
+        high_margin = forecast * (HIGH_FORECAST_FACTOR ** (z_score / _NORMAL_QUANTILE_90) - 1)
+        high = forecast + math.hypot(noise_margin, z_score * self.scatter, high_margin)
         return max(low, 0.0), high
 
     def share_of_forecast_gain(self, times: float) -> float:
@@ -89,9 +88,8 @@ class CurveEnd:
         extra_share = min(max(times - 1, 0.0), 1.0)
         if self.gain_ratio <= 0 or self.gain_ratio >= 1:
             return extra_share
-        return (1 - math.pow(self.gain_ratio, extra_share / self.window_share)) / (
-            1 - math.pow(self.gain_ratio, 1 / self.window_share)
-        )
+        gain, full_gain = (1 - math.pow(self.gain_ratio, share / self.window_share) for share in (extra_share, 1))
+        return gain / full_gain
 
     def chance_above(self, material: float) -> float:
         """Return the probability that the forecast gain exceeds `material`, if evaluation noise is the only uncertainty."""
@@ -147,11 +145,9 @@ def read_curve_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> 
     is_before = (curve.step_shares >= 1 - 2 * tail_share - 1e-9) & (curve.step_shares <= 1 - tail_share + 1e-9)
     gain, error = _fitted_gain(curve, in_window, tail_share)
     earlier_gain = _fitted_gain(curve, is_before, tail_share)[0]
-    p_value_of_slope = float(stats.t.sf(gain / error, curve.freedom)) if error > 0 else float(gain <= 0)
-    cost_changes = np.diff(curve.costs[in_window])
-    p_value_of_signs = (
-        float(stats.binom.sf(np.sum(cost_changes < 0) - 1, np.sum(cost_changes != 0), 0.5)) if cost_changes.any() else 1.0
-    )
+    p_slope = float(stats.t.sf(gain / error, curve.freedom)) if error > 0 else float(gain <= 0)
+    changes = np.diff(curve.costs[in_window])
+    p_signs = float(stats.binom.sf(np.sum(changes < 0) - 1, np.sum(changes != 0), 0.5)) if changes.any() else 1.0
     return CurveEnd(
         points=int(in_window.sum()),
         window_share=tail_share,
@@ -160,7 +156,7 @@ def read_curve_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> 
         scatter=curve.scatter,
         freedom=curve.freedom,
         gain_ratio=gain / earlier_gain if earlier_gain > 0 else 1.0,
-        p_value=min(1.0, 2 * min(p_value_of_slope, p_value_of_signs)),
+        p_value=min(1.0, 2 * min(p_slope, p_signs)),
     )
 
 
@@ -175,8 +171,8 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
     is_in_last_fifth = curve.step_shares >= 0.8
     final_level = float(np.median(curve.smooth[is_in_last_fifth]))
     indices_above = np.flatnonzero(curve.smooth > final_level + tolerance)
-    first_settled_index = int(indices_above[-1]) + 1 if len(indices_above) else 0
-    settled_share = float(curve.step_shares[min(first_settled_index, len(curve.step_shares) - 1)])
+    first_settled = int(indices_above[-1]) + 1 if len(indices_above) else 0
+    settled_share = float(curve.step_shares[min(first_settled, len(curve.step_shares) - 1)])
     measured_from = settled_share * margin
     is_remaining = curve.step_shares >= measured_from
     gain, margin_of_error = 0.0, math.inf
@@ -224,12 +220,8 @@ def cost_after_gain(steps: IntArray, costs: FloatArray, share: float) -> float:
 
 
 def _starts_tenfold_higher(t: FloatArray, y: FloatArray) -> bool:
-    best_index = int(np.argmin(y))
-    return bool(
-        y[best_index] > 0
-        and y[: best_index + 1].max() >= _MIN_FALL_FOR_LOG * y[best_index]
-        and y[t >= 0.5].max() <= 2 * y[best_index]
-    )
+    best, highest = float(y.min()), float(y[: int(np.argmin(y)) + 1].max())
+    return best > 0 and highest >= _MIN_FALL_FOR_LOG * best and float(y[t >= 0.5].max()) <= 2 * best
 
 
 @dataclass(frozen=True, slots=True)

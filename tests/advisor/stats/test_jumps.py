@@ -160,10 +160,10 @@ def test_an_explained_jump_is_left_out_and_the_next_one_counts() -> None:
     first = jumps.largest_jump(loss, 30)
     assert first is not None
     assert abs(first.index - 100) <= 2
-    second = jumps.largest_jump(loss, 30, explained_jumps=[first])
+    second = jumps.largest_jump(loss, 30, explained=[first])
     assert second is not None
     assert abs(second.index - 200) <= 2
-    third = jumps.largest_jump(loss, 30, explained_jumps=[first, second])
+    third = jumps.largest_jump(loss, 30, explained=[first, second])
     assert third is None or third.p_value > 0.05
 
 
