@@ -48,9 +48,9 @@ def initial_draft(study: Study) -> StudySpec:
     best_setting = best_trial_setting(study, spec)
     parameters = {name: roles.parameter_in_next_study(study, name, best_setting) for name in spec.parameters}
     choices = [len(p.options) for p in parameters.values() if p.searched]
-    step_gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
-    usual_gap = int(np.median(np.concatenate(step_gaps))) if step_gaps else 0
-    has_regular_gaps = usual_gap >= 1 and np.mean(np.concatenate(step_gaps) == usual_gap) > 0.9
+    gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
+    usual_gap = int(np.median(np.concatenate(gaps))) if gaps else 0
+    is_regular = usual_gap >= 1 and np.mean(np.concatenate(gaps) == usual_gap) > 0.9
     return StudySpec(
         study=spec.study,
         round=spec.round + 1,
@@ -62,7 +62,7 @@ def initial_draft(study: Study) -> StudySpec:
         sampler=spec.sampler,
         max_train_steps=_max_train_steps(study, parameters),
         final_train_steps=spec.final_train_steps,
-        evaluate_every=spec.evaluate_every or (usual_gap if has_regular_gaps else None),
+        evaluate_every=spec.evaluate_every or (usual_gap if is_regular else None),
         checkpoints=spec.checkpoints,
         seeds=spec.seeds,
         schedule=spec.schedule,
@@ -113,10 +113,8 @@ def searched_instead(
     old = spec.parameters.get(name)
     if old is not None and old.searched:
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why)
-    when_met = old.when if old is not None else None
-    return AddParameter(
-        name=name, parameter=Parameter(type=kind, low=low, high=high, scale="log", role="nuisance", when=when_met, why=why)
-    )
+    parameter = Parameter(type=kind, low=low, high=high, scale="log", role="nuisance", when=old and old.when, why=why)
+    return AddParameter(name=name, parameter=parameter)
 
 
 def learning_rate(spec: StudySpec) -> str | None:
@@ -173,12 +171,9 @@ def _max_train_steps(study: Study, parameters: Mapping[str, Parameter]) -> int |
     length of the trials with this batch size, because larger batches need fewer steps per epoch."""
     length = study.spec.max_train_steps
     fixed_sizes = {n for n in study.searched if parameter_kinds.is_batch_size(n) and parameters[n].role == "fixed"}
-    trials_of_size = [
-        t for t in study.trials if t.status == "complete" and all(t.params.get(n) == parameters[n].value for n in fixed_sizes)
-    ]
-    last_steps = [int(c.steps[-1]) for t in trials_of_size if len(c := study.cost_curve(t)) > 1]
-    return (
-        int(np.median(last_steps))
-        if fixed_sizes and length and last_steps and max(last_steps) < MIN_FULL_LENGTH_RATIO * length
-        else length
-    )
+    complete = [t for t in study.trials if t.status == "complete"]
+    trials = [t for t in complete if all(t.params.get(n) == parameters[n].value for n in fixed_sizes)]
+    last_steps = [int(c.steps[-1]) for t in trials if len(c := study.cost_curve(t)) > 1]
+    if fixed_sizes and length and last_steps and max(last_steps) < MIN_FULL_LENGTH_RATIO * length:
+        return int(np.median(last_steps))
+    return length

@@ -33,8 +33,7 @@ from advisor.planning.states import effect_state, settings_needed, trials_needed
 
 MIN_TRIALS_PER_VALUE = 6
 """Minimum number of trials per value of a scientific (compared) hyperparameter if other hyperparameters are tuned for each
-value. Our choice.
-"""
+value. Our choice."""
 MAX_TRIALS_RATIO = 2
 """Maximum ratio of the next study's number of trials to the last study's number of trials. If a study needs more trials, users
 should look at the first results before they run the remaining trials."""
@@ -46,28 +45,28 @@ _BUDGET_PATTERN = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\
 def with_trial_numbers(study: Study, plan: Plan) -> tuple[StudySpec, ...]:
     """Return the next studies. Each gets as many trials as its goal needs, unless a finding already raised its number of
     trials. If scores change, earlier trials do not count."""
-    previous_trial_count = initial_draft(study).trials or 1
-    sized_specs: list[StudySpec] = []
+    previous = initial_draft(study).trials or 1
+    specs: list[StudySpec] = []
     for spec in plan.specs:
-        sized_spec = spec
+        sized = spec
         is_exploration = spec.study in plan.studies_to_size and study.spec.baseline is None and bool(study.ranked())
-        if is_exploration and is_random_search(spec) and (spec.trials or 0) >= previous_trial_count:
-            if spec.trials == previous_trial_count:
-                needed_trials = trials_needed(effect_state(study), len(spec.searched))
-                needed_trials -= 0 if plan.new_scores else _earlier_result_count(study, spec)
-                sized_spec = spec.model_copy(update={"trials": _next_trial_count(spec, needed_trials)})
-            ladder_note = "" if sized_specs else _ladder_note(study, sized_spec, previous_trial_count)
-            sized_spec = sized_spec.model_copy(update={"notes": (*spec.notes, ladder_note)}) if ladder_note else sized_spec
-        sized_specs.append(sized_spec)
-    return tuple(sized_specs)
+        if is_exploration and is_random_search(spec) and (spec.trials or 0) >= previous:
+            if spec.trials == previous:
+                needed = trials_needed(effect_state(study), len(spec.searched))
+                needed -= 0 if plan.new_scores else _earlier_result_count(study, spec)
+                sized = spec.model_copy(update={"trials": _next_trial_count(spec, needed)})
+            note = "" if specs else _ladder_note(study, sized, previous)
+            sized = sized.model_copy(update={"notes": (*spec.notes, note)}) if note else sized
+        specs.append(sized)
+    return tuple(specs)
 
 
 def _next_trial_count(spec: StudySpec, needed: int) -> int:
     numeric_count = sum(p.numeric for p in spec.searched.values())
     coefficients = math.comb(numeric_count + 2, 2) + sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
-    previous_trial_count = spec.trials or needed
-    min_trials = max(coefficients, min(TRIALS_FOR_RATE_ONLY, previous_trial_count))
-    return max(min(max(needed, min_trials), MAX_TRIALS_RATIO * previous_trial_count), _min_trial_count(spec))
+    previous = spec.trials or needed
+    min_trials = max(coefficients, min(TRIALS_FOR_RATE_ONLY, previous))
+    return max(min(max(needed, min_trials), MAX_TRIALS_RATIO * previous), _min_trial_count(spec))
 
 
 def _earlier_result_count(study: Study, spec: StudySpec) -> int:
@@ -101,10 +100,9 @@ def _min_trial_count(spec: StudySpec) -> int:
     if len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
         return TRIALS_FOR_RATE_ONLY
     tunes_others = any(p.numeric and p.role == "nuisance" for p in spec.searched.values())
-    min_compared = [
-        MIN_TRIALS_PER_VALUE * len(p.options) for p in spec.searched.values() if tunes_others and p.role == "scientific"
-    ]
-    return max([MIN_SEARCH_TRIALS, *min_compared, *(len(p.options) for p in spec.searched.values())])
+    compared = [p for p in spec.searched.values() if tunes_others and p.role == "scientific"]
+    min_compared = max((MIN_TRIALS_PER_VALUE * len(p.options) for p in compared), default=0)
+    return max(MIN_SEARCH_TRIALS, min_compared, *(len(p.options) for p in spec.searched.values()))
 
 
 def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
@@ -158,18 +156,16 @@ def fit_into_budget(study: Study, specs: Sequence[StudySpec], budget: CostLimit)
         run_steps = run_cost.steps if budget.unit == "steps" else run_cost.seconds
         if not math.isfinite(run_steps):
             raise AdvisorError(f"no trial logged its number of {budget.unit}, so --budget {budget} cannot be planned")
-        affordable = (
-            _affordable_study(study, spec, int(remaining / run_steps + 1e-9), first=not included) if not dropped else None
-        )
+        runs = int(remaining / run_steps + 1e-9)
+        affordable = _affordable_study(study, spec, runs, first=not included) if not dropped else None
         if affordable is None:
             dropped.append(spec)
             continue
         included.append(affordable)
         remaining -= run_steps * (affordable.trials or 1) * (affordable.seeds or 1)
     if specs and not included:
-        raise AdvisorError(
-            f"--budget {budget} pays for no trial of the next study. {price.estimate_cost(study, specs[0]).sentence}"
-        )
+        cost_text = price.estimate_cost(study, specs[0]).sentence
+        raise AdvisorError(f"--budget {budget} pays for no trial of the next study. {cost_text}")
     if dropped:
         goals = "; ".join(s.goal.partition(":")[0] for s in dropped)
         note = f"The budget of {budget} leaves out later studies: {goals}."

@@ -27,13 +27,7 @@ from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, listed, lower_first_letter, plain_number, setting, share
 from advisor.planning import price
-from advisor.planning.base import (
-    best_trial_setting,
-    initial_draft as base_study,
-    is_random_search,
-    round_study_name,
-    validate_spec,
-)
+from advisor.planning.base import best_trial_setting, initial_draft, is_random_search, round_study_name, validate_spec
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 from advisor.planning.designs.explore import explore, still_compares_values
 from advisor.planning.designs.ladder import smaller_search
@@ -85,12 +79,12 @@ def also_answering_open_questions(
     evidence = assess_evidence(study, verdicts, rules)
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
         return spec
-    changed_ranges = names_of_changed_ranges(study, spec)
-    smaller_spec = smaller_search(study, spec, keep=changed_ranges)
-    if smaller_spec is not None or not spec.searched or changed_ranges or len(spec.searched) < len(study.searched):
-        return smaller_spec or spec
-    earlier_results = settings.read_settings(study).result_count if spec.max_train_steps == study.spec.max_train_steps else 0
-    power_note = price.power_sentence(study, earlier_results, spec.trials or 1, len(spec.searched))
+    changed = names_of_changed_ranges(study, spec)
+    smaller = smaller_search(study, spec, keep=changed)
+    if smaller is not None or not spec.searched or changed or len(spec.searched) < len(study.searched):
+        return smaller or spec
+    earlier = settings.read_settings(study).result_count if spec.max_train_steps == study.spec.max_train_steps else 0
+    power_note = price.power_sentence(study, earlier, spec.trials or 1, len(spec.searched))
     return spec.model_copy(update={"notes": (power_note, *spec.notes)})
 
 
@@ -103,7 +97,7 @@ def stop_if_settled(
     A search is stopped in two cases: a model predicts no gain in the space of `study`, and nothing shows that this space is
     wrong; or the study searched only a learning rate, and all rates give the same result within noise."""
     gain_probability = None if still_compares_values(study, spec) else _small_gain_probability(study, verdicts, rules, spec)
-    same_search = not promising.trains_differently(study, spec) and spec.searches_within(base_study(study))
+    same_search = not promising.trains_differently(study, spec) and spec.searches_within(initial_draft(study))
     scores_change = needs_new_scores(spec, [f for v in verdicts for f in v.findings])
     equal_rates = equal_rates_reason(study, spec) if is_random_search(spec) and same_search and not scores_change else ""
     reason = equal_rates
@@ -124,13 +118,9 @@ def stop_if_settled(
 
 
 def _small_gain_probability(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> float | None:
-    best_inside = trials_in_space(spec, study.ranked()[:1])
-    if (
-        not is_random_search(spec)
-        or spec.sampler.kind == "adaptive"
-        or promising.trains_differently(study, spec)
-        or not best_inside
-    ):
+    if not is_random_search(spec) or spec.sampler.kind == "adaptive" or promising.trains_differently(study, spec):
+        return None
+    if not trials_in_space(spec, study.ranked()[:1]):
         return None
     evidence_state = assess_evidence(study, verdicts, rules).state
     if evidence_state != "wrong" and price.is_search_hopeless(study, spec):

@@ -65,20 +65,19 @@ class StudyDraft:
             raise ChangeConflictError("the changed study may find a better trial, which should be repeated instead")
         if isinstance(change, SetRange):
             change = self._with_unrounded_ends(change)
-            conflict_reason = roles.reason_against_change(change, self.start.parameters.get(change.parameter))
-            if conflict_reason is not None:
-                raise ChangeConflictError(conflict_reason)
+            conflict = roles.reason_against_change(change, self.start.parameters.get(change.parameter))
+            if conflict is not None:
+                raise ChangeConflictError(conflict)
         other_rules = {self.rule_by_part.get(part, rule) for part in _changed_parts(change, self.current_spec)} - {rule}
         if isinstance(change, SetRange):
             change = self._without_parts_of_others(rule, change)
         if other_rules and not (isinstance(change, SetRange) and _changed_parts(change, self.current_spec)):
-            # The change is unnecessary if an earlier change added the same parameter, or moved the same field in the same
-            # direction.
+            # The change is unnecessary if an earlier one added the same parameter, or moved the same field the same way.
             if isinstance(change, AddParameter) and change.name in self.current_spec.searched:
                 return False
             if isinstance(change, SetField):
-                start_value, current_value = getattr(self.start, change.field), getattr(self.current_spec, change.field)
-                if start_value is not None and (current_value - start_value) * (change.value - start_value) > 0:
+                start, current = getattr(self.start, change.field), getattr(self.current_spec, change.field)
+                if start is not None and (current - start) * (change.value - start) > 0:
                     return False
             raise ChangeConflictError(f"{' and '.join(sorted(other_rules))} already set {changed_name(change)}")
         try:
@@ -102,9 +101,9 @@ class StudyDraft:
         if start is None or start.low is None or start.high is None:
             return change
         width = start.high - start.low
-        kept_ends = (
-            {"low": start.low} if start.low <= change.low and round_outwards(change.low, "low", width) == start.low else {}
-        )
+        kept_ends = {}
+        if start.low <= change.low and round_outwards(change.low, "low", width) == start.low:
+            kept_ends["low"] = start.low
         if change.high <= start.high and round_outwards(change.high, "high", width) == start.high:
             kept_ends["high"] = start.high
         return change.model_copy(update=kept_ends)
@@ -196,8 +195,7 @@ class FindingFollower:
             self.defer(finding, f"the problem probably disappears {time_text}")
             self.settled.append(finding)
             return
-        # Create all changes before applying the first change, because study designs need the draft without this finding's
-        # changes.
+        # Create all changes before the first is applied: study designs need the draft without this finding's changes.
         deferred_before = len(self.deferred)
         changes = [m for c in finding.changes for m in self._apply_design(finding, c, edits, savings)]
         applied_changes = []
@@ -228,10 +226,8 @@ class FindingFollower:
             validate_spec(study_or_changes)
             followed = {f.rule for e in savings for f in e.changing_findings}
             if change.plan == "exploit" and assess_evidence(self.study, self.verdicts, self.rules, followed).state != "fine":
-                self.defer(
-                    finding,
-                    "an adaptive search needs a known effect, a known variation between seeds and a settled search space",
-                )
+                needs = "a known effect, a known variation between seeds and a settled search space"
+                self.defer(finding, f"an adaptive search needs {needs}")
                 return ()
         except ValidationError:
             self.defer(finding, f"the design {change.plan!r} would make a study that contradicts itself")

@@ -87,19 +87,16 @@ def _goal_part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str
             return _range_goal_part(change.parameter, before, after)
         case Reparametrise():
             replacement = after.parameters.get(change.by)
-            object_text = f"{clean(change.equals)} instead of {clean(change.parameter)}"
-            return None if replacement is None else ("Search", object_text, domain_text(replacement))
+            text = f"{clean(change.equals)} instead of {clean(change.parameter)}"
+            return None if replacement is None else ("Search", text, domain_text(replacement))
         case DropValues():
             new = after.parameters.get(change.parameter)
             return None if new is None else ("Compare", clean(change.parameter), domain_text(new))
         case AddParameter():
             return _range_goal_part(change.name, before, after)
         case FixParameter():
-            name, old, fixed = (
-                change.parameter,
-                before.parameters.get(change.parameter),
-                after.parameters.get(change.parameter),
-            )
+            name = change.parameter
+            old, fixed = before.parameters.get(name), after.parameters.get(name)
             value = change.value if fixed is None or fixed.value is None else fixed.value
             start, end = (math.nan if old is None or old.searched else as_number(old.value), as_number(value))
             if start == end or not math.isfinite(start) or not math.isfinite(end) or is_training_length(name):
@@ -109,9 +106,9 @@ def _goal_part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str
             return _field_goal_part(change, before, after)
         case SetSchedule():
             schedule = after.schedule or {}
-            changed_values = {k: setting(v) for k, v in schedule.items() if k in change.schedule}
-            object_text = ", ".join(v if k == "kind" else f"{clean(k)} {v}" for k, v in changed_values.items())
-            return "Set", "the learning-rate schedule", object_text
+            values = {k: setting(v) for k, v in schedule.items() if k in change.schedule}
+            text = ", ".join(v if k == "kind" else f"{clean(k)} {v}" for k, v in values.items())
+            return "Set", "the learning-rate schedule", text
         case RepeatTrial():
             return _split_goal(repeat_goal(after))
         case Forbid():

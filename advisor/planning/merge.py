@@ -115,11 +115,9 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     unsized = frozenset(merger.specs[i].study for i in merger.drafted_indices)
     specs = tuple(with_training_lengths(study, spec) for spec in per_optimizer.divide_by_optimizer(merger.specs))
     if not merger.has_critical_pipeline_fault:
-        parts, whole = merger.draft.rule_by_part.keys(), merger.specs
-        specs = tuple(
-            with_narrower_ranges(study, s, parts | per_optimizer.usual_rate_range_parts(study, whole, s)) for s in specs
-        )
-        specs = tuple(with_range_for_batch_size(study, spec) for spec in specs)
+        kept, whole = merger.draft.rule_by_part.keys(), merger.specs
+        kept_by_spec = [(s, kept | per_optimizer.usual_rate_range_parts(study, whole, s)) for s in specs]
+        specs = tuple(with_range_for_batch_size(study, with_narrower_ranges(study, s, parts)) for s, parts in kept_by_spec)
     stop_reason = ""
     if len(specs) == 1:
         replacement, stop_reason = stop_if_settled(study, verdicts, rules, specs[0])
@@ -222,10 +220,9 @@ class PlanMerger(FindingFollower):
         """Add a study for the stage, unless the stage's changes can join other studies or wait. before: the draft before
         the stage. is_search: True if the stage needs neither a study design nor a fix by hand."""
         after, start = self.draft.current_spec, self.draft.start
+        only_cuts = edits.only_changes_ranges and after.searches_within(before)
         no_search = bool(self.study.searched) and not after.searched and not edits.only_repeats_trial
-        no_search = no_search or (
-            says_to_stop_tuning(self.findings) and edits.only_changes_ranges and after.searches_within(before)
-        )
+        no_search = no_search or (says_to_stop_tuning(self.findings) and only_cuts)
         only_saves = is_search and (edits.only_saves_trials or edits.only_restores_schedule(self.study.spec) or no_search)
         shortens = edits.only_shortens_training(before)
         can_wait = shortens and is_search and not self.specs and all(f.severity == "note" for f in edits.changing_findings)
@@ -282,9 +279,8 @@ class PlanMerger(FindingFollower):
         searches_fewer = spec.searched.keys() < self.specs[0].searched.keys()
         tells_more = edits.only_adds_trials or edits.only_shortens_training(spec_before) or is_inside
         moves_space = all(f.goal in (*SPACE_STAGE, *REGULARISATION_STAGE) or f.severity == "note" for f in edits.findings)
-        if (searches_fewer and (tells_more or moves_space)) or (
-            tells_more and len(self.specs) == 1 and spec is not self.specs[0]
-        ):
+        is_changed = len(self.specs) == 1 and spec is not self.specs[0]
+        if (searches_fewer and (tells_more or moves_space)) or (tells_more and is_changed):
             goal = spec.goal if edits.only_adds_trials else edits.goal
             self.specs, self.drafted_indices = [spec.model_copy(update={"goal": goal})], []
 
@@ -312,11 +308,11 @@ class PlanMerger(FindingFollower):
 
     def train_best_settings_instead(self, spec: StudySpec) -> StudySpec:
         """Return a study that trains the best settings again in place of `spec`, and defer the findings that led to `spec`."""
-        best_settings_study = new_scores.study_of_best_settings(self.study, spec, self.draft.start, self.findings)
-        for finding in self.settled if best_settings_study is not spec else ():
-            if not recommends_only_advice(finding) and not new_scores.score_changing_fixes(best_settings_study, [finding]):
+        new = new_scores.study_of_best_settings(self.study, spec, self.draft.start, self.findings)
+        for finding in self.settled if new is not spec else ():
+            if not recommends_only_advice(finding) and not new_scores.score_changing_fixes(new, [finding]):
                 self.defer(finding, WAITING_REASON)
-        return best_settings_study
+        return new
 
     def add_saving_study(self, *, steps: bool = False) -> None:
         """Add a study for stages that only save trials, unless another study includes their changes or the new study would only
@@ -347,31 +343,31 @@ class PlanMerger(FindingFollower):
 
     def _add_study(self, edits: StageEdits) -> None:
         request, draft_spec = edits.request, self.draft.current_spec
-        design_result = STUDY_DESIGNS[request.plan](request, self.study, draft_spec) if request is not None else ()
-        spec = design_result if isinstance(design_result, StudySpec) else draft_spec.model_copy(update={"goal": edits.goal})
-        repeated_notes = {n for n in draft_spec.notes if any(n in earlier.notes for earlier in self.specs)}
-        spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated_notes)})
+        result = STUDY_DESIGNS[request.plan](request, self.study, draft_spec) if request is not None else ()
+        spec = result if isinstance(result, StudySpec) else draft_spec.model_copy(update={"goal": edits.goal})
+        repeated = {n for n in draft_spec.notes if any(n in earlier.notes for earlier in self.specs)}
+        spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated)})
         stage_edits = [*self.stages_without_study, edits]
         for finding in (f for stage in stage_edits for f in stage.findings) if self.specs else ():
             self.defer(finding, WAITING_REASON)
         if not self.specs:
             self.early_advice = _advice(self.stages_without_study)
-        spec_without_advice = self._with_round_fields(spec)
-        self.specs.append(_with_notes(spec_without_advice, [*edits.field_change_reasons, *_advice(stage_edits)]))
+        bare = self._with_round_fields(spec)
+        self.specs.append(_with_notes(bare, [*edits.field_change_reasons, *_advice(stage_edits)]))
         self.stages_without_study = []
         if request is None:
             self.drafted_indices.append(len(self.specs) - 1)
-            self.draft.current_spec = spec_without_advice.model_copy(update={"notes": ()})
+            self.draft.current_spec = bare.model_copy(update={"notes": ()})
 
     def _with_round_fields(self, spec: StudySpec) -> StudySpec:
-        start_spec, last_spec = self.draft.start, self.specs[-1] if self.specs else None
-        round_number = start_spec.round if last_spec is None else last_spec.round + 1
+        start, last = self.draft.start, self.specs[-1] if self.specs else None
+        number = start.round if last is None else last.round + 1
         update = {
-            "study": round_study_name(self.draft.current_spec, round_number),
-            "parent": start_spec.parent if last_spec is None else last_spec.study,
-            "round": round_number,
+            "study": round_study_name(self.draft.current_spec, number),
+            "parent": start.parent if last is None else last.study,
+            "round": number,
             # A probe must train each of its choices once, which random and adaptive samplers cannot guarantee.
-            "sampler": Sampler(kind="halton" if spec.probe else spec.sampler.kind, seed=round_number),
+            "sampler": Sampler(kind="halton" if spec.probe else spec.sampler.kind, seed=number),
             "baseline": self.draft.current_spec if spec.probe else None,
         }
         return validate_spec(spec.model_copy(update=update))

@@ -23,12 +23,9 @@ MAX_SETTINGS_TRAINED_AGAIN = 5
 compare."""
 NOT_COMPARABLE_NOTE = "The new scores are not comparable with the old scores."
 ANALYZE_ALONE_NOTE = f"{NOT_COMPARABLE_NOTE} Analyze this study with `--only-this-round`."
-REEVALUATE_CHECKPOINTS_NOTE = (
-    "If these trials kept checkpoints, evaluate these checkpoints on the new data instead of training again."
-)
-REEVALUATE_POLICIES_NOTE = (
-    "If these trials kept checkpoints, evaluate these checkpoints over more episodes instead of training again."
-)
+_REEVALUATE = "If these trials kept checkpoints, evaluate these checkpoints {where} instead of training again."
+REEVALUATE_CHECKPOINTS_NOTE = _REEVALUATE.format(where="on the new data")
+REEVALUATE_POLICIES_NOTE = _REEVALUATE.format(where="over more episodes")
 REPEAT_BEST_FIRST_REASON = (
     "the first trial repeats the best setting, because the new scores are not comparable with the old scores"
 )
@@ -78,10 +75,8 @@ def study_of_best_settings(study: Study, spec: StudySpec, base: StudySpec, findi
     else:
         goal = f"the {'evaluation changes' if by_rewards else 'validation data change'}"
         comparison_text = "over more episodes" if by_rewards else "on the new validation data"
-        notes = [
-            _evaluate_first_advice(trials, REEVALUATE_POLICIES_NOTE if by_rewards else REEVALUATE_CHECKPOINTS_NOTE),
-            ANALYZE_ALONE_NOTE,
-        ]
+        fallback = REEVALUATE_POLICIES_NOTE if by_rewards else REEVALUATE_CHECKPOINTS_NOTE
+        notes = [_evaluate_first_advice(trials, fallback), ANALYZE_ALONE_NOTE]
     why = f"one of the best settings, to be compared {comparison_text}"
     repeats_spec = RepeatTrial(parameters=first, rivals=tuple(rivals), seeds=1, why=why).apply(base)
     for change in value_changes:

@@ -142,9 +142,9 @@ def _effect_text(study: Study, effect: float) -> str:
 def _seconds_per_step(study: Study, index: int) -> float:
     """Return the mean seconds per step of a trial, including evaluations and pauses, or NaN if no times were logged."""
     curve = study.cost_curve(study.trials[index])
-    timed_points = np.flatnonzero(np.isfinite(curve.times))
-    if len(timed_points) >= 2 and curve.steps[timed_points[-1]] > curve.steps[timed_points[0]]:
-        first, last = timed_points[0], timed_points[-1]
+    timed = np.flatnonzero(np.isfinite(curve.times))
+    if len(timed) >= 2 and curve.steps[timed[-1]] > curve.steps[timed[0]]:
+        first, last = timed[0], timed[-1]
         return float((curve.times[last] - curve.times[first]) / (curve.steps[last] - curve.steps[first]))
     step_times = study.curve(study.trials[index], "step_time").finite.values
     return float(step_times.mean()) if len(step_times) else math.nan
@@ -156,20 +156,19 @@ def _seconds_outside_steps(study: Study, trials: Sequence[Trial]) -> float:
 
     These seconds include the start of the process, regardless of whether the launcher or the training script created the MLflow
     run. Pauses longer than `MAX_RUN_PAUSE_S` are ignored, because the user may have caused them."""
-    start_durations, run_ends = [], []
+    durations, run_ends = [], []
     for trial in trials:
         curve, step_seconds = study.cost_curve(trial), _seconds_per_step(study, trial.index)
-        timed_points = np.flatnonzero(np.isfinite(curve.times))
-        if trial.started is None or not len(timed_points) or not math.isfinite(step_seconds):
+        timed = np.flatnonzero(np.isfinite(curve.times))
+        if trial.started is None or not len(timed) or not math.isfinite(step_seconds):
             continue
-        start_durations.append(
-            max(float(curve.times[timed_points[0]]) - step_seconds * float(curve.steps[timed_points[0]]), 0.0)
-        )
-        run_ends.append((trial.started, float(curve.times[timed_points[-1]])))
+        first = timed[0]
+        durations.append(max(float(curve.times[first]) - step_seconds * float(curve.steps[first]), 0.0))
+        run_ends.append((trial.started, float(curve.times[timed[-1]])))
     run_ends.sort()
     pauses = [later - start - length for (start, length), (later, _) in pairwise(run_ends)]
     pauses = [pause for pause in pauses if 0 <= pause <= MAX_RUN_PAUSE_S]
-    return float(sum(np.median(times) for times in (start_durations, pauses) if times))
+    return float(sum(np.median(times) for times in (durations, pauses) if times))
 
 
 def _number_text(value: float) -> str:
@@ -209,18 +208,18 @@ def expected_gain_of_search(study: Study, spec: StudySpec) -> ExpectedGain | Non
         settings.require_unpruned(study)
     except MissingData:
         return None
-    tried_settings = settings.read_settings(study)
-    if len(tried_settings) < MIN_SETTINGS_FOR_GAIN or not tried_settings.result_count:
+    tried = settings.read_settings(study)
+    if len(tried) < MIN_SETTINGS_FOR_GAIN or not tried.result_count:
         return None
-    distance_to_perfect = validation.distance_to_perfect_score(study)
-    if distance_to_perfect <= 0:
+    limit = validation.distance_to_perfect_score(study)
+    if limit <= 0:
         return ExpectedGain(0.0, 0.0, beyond_noise=True)
     seed_variance = repeats.variance_between_seeds(repeats.full_length_settings(study))
-    margin = (
-        0.0 if seed_variance is None else difference.max_insignificant_difference(seed_variance, 1, NOISE_SIGNIFICANCE_LEVEL)
-    )
-    gain_probability, gain_size = best_of.expected_gain(tried_settings.costs, spec.trials or 1, margin)
-    return ExpectedGain(gain_probability, min(gain_size, distance_to_perfect), seed_variance is not None)
+    margin = 0.0
+    if seed_variance is not None:
+        margin = difference.max_insignificant_difference(seed_variance, 1, NOISE_SIGNIFICANCE_LEVEL)
+    chance, size = best_of.expected_gain(tried.costs, spec.trials or 1, margin)
+    return ExpectedGain(chance, min(size, limit), seed_variance is not None)
 
 
 def _gain_sentence(study: Study, spec: StudySpec) -> str:
@@ -228,7 +227,7 @@ def _gain_sentence(study: Study, spec: StudySpec) -> str:
     if gain is None:
         return ""
     result_text = "a result that is better by more than noise" if gain.beyond_noise else "a better result"
-    probability_text = share(round_significant(gain.chance, 2))
-    probability_text = probability_text if probability_text.startswith(("under", "over")) else f"about {probability_text}"
+    chance = share(round_significant(gain.chance, 2))
+    chance = chance if chance.startswith(("under", "over")) else f"about {chance}"
     size = f", by at most about {plain_number(gain.size, 2)} in {clean(study.spec.objective.metric)}" if gain.size > 0 else ""
-    return f"The probability of {result_text} is {probability_text}{size}."
+    return f"The probability of {result_text} is {chance}{size}."

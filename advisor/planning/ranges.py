@@ -51,21 +51,18 @@ def with_narrower_ranges(study: Study, spec: StudySpec, keep: Collection[SpecPar
     still narrow the range further. If a finding moved an end outwards, the range stays unchanged."""
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
-    newly_searched_names = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())
-    varies_momentum = any("momentum" in words_of_name(n) for n in newly_searched_names)
-    possible_ranges = {
-        n: e for n, e in promising.narrower_ranges(study, spec).items() if not (varies_momentum and is_learning_rate(n))
-    }
+    new_names = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())
+    varies_momentum = any("momentum" in words_of_name(n) for n in new_names)
+    possible = promising.narrower_ranges(study, spec)
+    possible = {n: ends for n, ends in possible.items() if not (varies_momentum and is_learning_rate(n))}
     by_findings = {name for name, _ in keep}
     if any(_exceeds_tried_range(study, spec, name) for name in by_findings & spec.searched.keys() & study.searched.keys()):
         return spec
-    limited_ranges = {name: _limit_ends_to_findings(study, spec, name, ends, keep) for name, ends in possible_ranges.items()}
-    ranges = {n: ends for n, ends in limited_ranges.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
+    limited = {name: _limit_ends_to_findings(study, spec, name, ends, keep) for name, ends in possible.items()}
+    ranges = {n: ends for n, ends in limited.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
     spec_before = spec
-    response_fit = promising.fit_response_model(study) if ranges else None
-    reason = (
-        f"{promising.PROMISING_RANGE_REASON} of {response_fit.fitted_trial_count} settings" if response_fit is not None else ""
-    )
+    fit = promising.fit_response_model(study) if ranges else None
+    reason = "" if fit is None else f"{promising.PROMISING_RANGE_REASON} of {fit.fitted_trial_count} settings"
     if promising.trains_differently(study, spec):
         reason += ", widened somewhat, because the next study has other changes, too"
     for name, (low, high) in ranges.items():
@@ -97,8 +94,7 @@ def _limit_ends_to_findings(
     assert now.low is not None
     assert now.high is not None
     low, high = (max(now.low, ends[0]), ends[1]) if changed_parts == {"low"} else (ends[0], min(now.high, ends[1]))
-    # The next study rounds ends of inferred ranges outwards. Compare with the rounded ends, because rounding is not a finding's
-    # change.
+    # The next study rounds ends of inferred ranges outwards, which is not a finding's change.
     old = round_inferred_range(study, name) if name in study.searched else now
     only_cut = old.numeric and old.contains(now.low) and old.contains(now.high)
     return (low, high) if only_cut and changed_parts in ({"low"}, {"high"}) and low < high else (now.low, now.high)
@@ -165,27 +161,20 @@ def wider_rate_range(study: Study, spec: StudySpec) -> SetRange | None:
     nearer to the end shows that results get worse. If all settings are equally good, an end is moved in at most 8 % of studies."""
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
     for name in rates:
-        side, now, start = (
-            _range_end_of_best_trials(study, name),
-            spec.parameters[name],
-            extension.round_inferred_range(study, name),
-        )
+        side, now = _range_end_of_best_trials(study, name), spec.parameters[name]
+        start = round_inferred_range(study, name)
         if side is None or getattr(now, side) != getattr(start, side):
             continue
-        moved_range = extension.extend_range(study, name, side, 0.0)
-        if moved_range is None or now.low is None or now.high is None:
+        extended = extension.extend_range(study, name, side, 0.0)
+        if extended is None or now.low is None or now.high is None:
             continue
-        # Move the end only by the minimum factor for learning rates, because no trial shows how far beyond the end the best
-        # value lies.
-        low, high = now.low, now.high
+        # Move the end only by the minimum factor, because no trial shows how far beyond it the best value lies.
+        (moved, _), low, high = extended, now.low, now.high
         if side == "low":
-            low = (
-                max(moved_range[0][0], round_significant(low / extension.MIN_EXTENSION_FACTOR, 2))
-                if low > 0
-                else moved_range[0][0]
-            )
+            nearer = round_significant(low / extension.MIN_EXTENSION_FACTOR, 2) if low > 0 else moved[0]
+            low = max(moved[0], nearer)
         else:
-            high = min(moved_range[0][1], round_significant(high * extension.MIN_EXTENSION_FACTOR, 2))
+            high = min(moved[1], round_significant(high * extension.MIN_EXTENSION_FACTOR, 2))
         why = (
             f"At least {MIN_BEST_SETTINGS_AT_END} of the best {N_BEST_SETTINGS} settings lie in the {side}est third of the range "
             f"of {name}, including the best one, so a better value may lie beyond this end of the range"
@@ -201,10 +190,8 @@ def _range_end_of_best_trials(study: Study, name: str) -> RangeSide | None:
     if len(ranked_trials) < 2 * N_BEST_SETTINGS or sampler.did_sampler_use_results(study):
         return None
     ended_trials = [t for t in study.trials if study.ended[t.index]]
-    tried, failed = (
-        study.positions(name, ended_trials),
-        failures.failure_masks(study).has_failed[[t.index for t in ended_trials]],
-    )
+    tried = study.positions(name, ended_trials)
+    failed = failures.failure_masks(study).has_failed[[t.index for t in ended_trials]]
     best_positions = study.positions(name, ranked_trials[:N_BEST_SETTINGS])
     sides: tuple[RangeSide, ...] = get_args(RangeSide)
     for side in sides:

@@ -68,16 +68,12 @@ def parameter_in_next_study(study: Study, name: str, best_setting: Mapping[str, 
         # other hyperparameters may suit only its architecture.
         return _architecture_comparison(study, name)
     else:
-        range_source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
-        unchanged_text = f"unchanged; {range_source}" if name in study.inferred else f"unchanged {range_source}"
+        is_inferred = name in study.inferred
+        unchanged = "unchanged; the range was inferred from the trials" if is_inferred else "unchanged since the last round"
+        reason = reason_for_role(name, parameter.role, unchanged)
         # Keep the reason that the first study states, such as a source, unless a finding has changed the range since then.
-        stated_reason = parameter.why or ""
-        is_from_first_study = bool(stated_reason) and (study.spec.round == 1 or stated_reason.endswith(unchanged_text))
-        reason = (
-            f"{stated_reason.removesuffix(f'; {unchanged_text}')}; {unchanged_text}"
-            if is_from_first_study
-            else reason_for_role(name, parameter.role, unchanged_text)
-        )
+        if parameter.why and (study.spec.round == 1 or parameter.why.endswith(unchanged)):
+            reason = f"{parameter.why.removesuffix(f'; {unchanged}')}; {unchanged}"
         return round_inferred_range(study, name).model_copy(update={"why": reason})
     return parameter.fix_value(best_setting[name], why=f"as in the best trial; {reason}")
 

@@ -85,12 +85,10 @@ def _only_length_is_sure(findings: Sequence[Finding]) -> bool:
     causes = [f for f in causes if not recommends_only_advice(f)]
     earlier_causes = [f for f in causes if f.goal in (*STABILITY_STAGE, *SPACE_STAGE)]
     length_sure = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= MIN_SURE_CONFIDENCE for f in causes)
-    return (
-        length_sure
-        and bool(earlier_causes)
-        and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier_causes)
-        and not any(_wants_higher_rate(f) and f.confidence >= MIN_CONFIDENCE for f in earlier_causes)
-    )
+    if any(_wants_higher_rate(f) and f.confidence >= MIN_CONFIDENCE for f in earlier_causes):
+        return False
+    are_unsure_boundaries = all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier_causes)
+    return length_sure and bool(earlier_causes) and are_unsure_boundaries
 
 
 def _wants_higher_rate(finding: Finding) -> bool:
@@ -117,9 +115,8 @@ def says_to_stop_tuning(findings: Sequence[Finding]) -> bool:
 
 def adopts_now(finding: Finding) -> bool:
     """Return whether the finding's action is advice to adopt a setting, which repeats of the setting can only confirm."""
-    return finding.goal == "exploitation" and any(
-        isinstance(c, Advise) and c.text == str(finding.action) for c in finding.changes
-    )
+    adopts = any(isinstance(c, Advise) and c.text == str(finding.action) for c in finding.changes)
+    return finding.goal == "exploitation" and adopts
 
 
 def recommends_only_advice(finding: Finding) -> bool:

@@ -12,11 +12,11 @@ def group_by_setting(trials: Sequence[TrainedTrial]) -> list[list[TrainedTrial]]
     """Group the trials by setting. Trials that differ in training length or schedule count as trials of different settings."""
     groups: list[list[TrainedTrial]] = []
     for trial in (t for t in trials if t.probe is None):
-        matching_group = next((g for g in groups if _setting_key(g[0]) == _setting_key(trial)), None)
-        if matching_group is None:
+        group = next((g for g in groups if _setting_key(g[0]) == _setting_key(trial)), None)
+        if group is None:
             groups.append([trial])
         else:
-            matching_group.append(trial)
+            group.append(trial)
     return groups
 
 

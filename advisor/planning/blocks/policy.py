@@ -131,10 +131,8 @@ class _SearchState:
 
     @property
     def analysis_is_due(self) -> bool:
-        return (
-            bool(trials_within_space(self.space, self.trained_trials))
-            and len(self.trained_trials) >= MIN_GROWTH_TO_REANALYZE * self.trials_at_last_analysis
-        )
+        has_trials = bool(trials_within_space(self.space, self.trained_trials))
+        return has_trials and len(self.trained_trials) >= MIN_GROWTH_TO_REANALYZE * self.trials_at_last_analysis
 
     def decide_next_block(self) -> Block | None:
         last_block = self.blocks[-1]
@@ -201,11 +199,9 @@ class _SearchState:
         """Return a block of trials that lie in the study's space but outside the current space, or None if there are none."""
         count = min(count, self.affordable_trials(spec))
         points = draw_trials(spec.model_copy(update={"settings": ()}), MAX_POINTS_TRIED)
-        new_points = tuple(islice((p for p in points if not earlier_space_covers(self.space, spec, p)), count))
-        settings = tuple(_searched_values(spec, p) for p in new_points)
-        return (
-            Block("extend", spec.model_copy(update={"trials": len(new_points), "settings": settings})) if new_points else None
-        )
+        new = tuple(islice((p for p in points if not earlier_space_covers(self.space, spec, p)), count))
+        settings = tuple(_searched_values(spec, p) for p in new)
+        return Block("extend", spec.model_copy(update={"trials": len(new), "settings": settings})) if new else None
 
     def adaptive_block(self, space: StudySpec, *, kind: Literal["adaptive", "extend"] = "adaptive") -> Block | None:
         wider_space = with_wider_ranges(space, sampler_observations(space, self.trained_trials))
@@ -216,19 +212,19 @@ class _SearchState:
 
     def repeat(self) -> Block | None:
         """Return a block of repeats of the setting with the best mean so far, or None after the last repeat."""
-        leading_trial = leader.lowest_cost_trials(leader.group_by_setting(self.trained_trials))[0]
+        leading = leader.lowest_cost_trials(leader.group_by_setting(self.trained_trials))[0]
         repeat_count = sum(len(b.trained) for b in takewhile(lambda b: b.kind == "repeat", reversed(self.blocks)))
-        count = min(self.search.parallel, self.remaining_steps // leading_trial.steps, MAX_FINAL_REPEATS - repeat_count)
+        count = min(self.search.parallel, self.remaining_steps // leading.steps, MAX_FINAL_REPEATS - repeat_count)
         if count < 1:
             return None
-        original_spec = next(b.spec for b in self.blocks if leading_trial in b.trained)
+        spec = next(b.spec for b in self.blocks if leading in b.trained)
         update = {
-            "settings": (_searched_values(original_spec, leading_trial.setting),),
+            "settings": (_searched_values(spec, leading.setting),),
             "trials": 1,
             "seeds": count if count > 1 else None,
             "sampler": Sampler(seed=self.search.seed),
         }
-        return Block("repeat", original_spec.model_copy(update=update))
+        return Block("repeat", spec.model_copy(update=update))
 
 
 def _searched_values(spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:

@@ -82,7 +82,5 @@ def sampler_observations(spec: StudySpec, trials: Sequence[TrainedTrial]) -> lis
     """Return all trials with the study's number of steps and schedule as observations for the sampler, also outside the search
     space."""
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
-    return [
-        Observation(spec.with_computed_values(t.params), None if t.failed else sign * t.cost)
-        for t in trials_of_same_length(spec, trials)
-    ]
+    trials = trials_of_same_length(spec, trials)
+    return [Observation(spec.with_computed_values(t.params), None if t.failed else sign * t.cost) for t in trials]

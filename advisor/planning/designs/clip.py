@@ -59,10 +59,8 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...
     old = base.parameters.get(rate or "")
     if rate is not None and old is not None and raised_from is not None and old.low is not None and old.high is not None:
         factor = raised_from / numbers["median"]
-        low, high = (
-            round_significant(old.low * factor, 2),
-            round_significant(min(RATE_RANGE_MARGIN_FACTOR * old.high * factor, old.high), 2),
-        )
+        low = round_significant(old.low * factor, 2)
+        high = round_significant(min(RATE_RANGE_MARGIN_FACTOR * old.high * factor, old.high), 2)
         why = (
             f"With most updates clipped at {raised_from:.3g}, the length of an update is the rate times this threshold. "
             f"Typical norms are {numbers['median']:.3g}, so rates {factor:.2g} times as high give updates of the same length. "

@@ -65,21 +65,20 @@ def _widen_few_rates(study: Study, base: StudySpec) -> tuple[StudySpec, str]:
     """If the learning-rate range was inferred from few tried rates, return (the study with a decade on each side of the best
     rate, its goal); else (the study, "")."""
     searched_rates = searched_learning_rates(study)
-    if (
-        searched_rates is None
-        or searched_rates[0] not in study.inferred
-        or not (parameter := base.parameters[searched_rates[0]]).numeric
-    ):
+    if searched_rates is None or searched_rates[0] not in study.inferred:
         return base, ""
     name, rates = searched_rates
+    parameter = base.parameters[name]
+    if not parameter.numeric:
+        return base, ""
     best, tried = float(rates[study.ranked()[0].index]), np.unique(rates[np.isfinite(rates)])
     if len(tried) > MAX_FEW_RATES or not best > 0:
         return base, ""
     ends = min(best / SWEEP_END_FACTOR, float(tried[0])), max(best * SWEEP_END_FACTOR, float(tried[-1]))
     low, high = (round_significant(end, 3) for end in ends)
     why = f"a decade on each side of {plain_number(best)}, the best of the {spelled(len(tried), 'rate')} that were tried"
-    wider_parameter = parameter.model_copy(update={"low": low, "high": high, "scale": "log", "why": why})
-    return base.with_parameter(name, wider_parameter), f"Sweep {name}: {plain_number(low)} to {plain_number(high)}"
+    wider = parameter.model_copy(update={"low": low, "high": high, "scale": "log", "why": why})
+    return base.with_parameter(name, wider), f"Sweep {name}: {plain_number(low)} to {plain_number(high)}"
 
 
 def more_trials_goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:

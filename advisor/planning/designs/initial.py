@@ -134,7 +134,6 @@ def _notes(wish: FirstStudyRequest, steps: int | None) -> list[str]:
     if not any(parameter_kinds.is_batch_size(n) for n in wish.parameters):
         notes.append(f"Choose the batch size by throughput before the first study. {MEASURE_THROUGHPUT_NOTE}")
     if wish.final_train_steps and steps:
-        notes.append(
-            f"Trials of {steps:,} steps answer most questions about {wish.final_train_steps:,} steps; a few long runs follow."
-        )
+        final_steps = f"{wish.final_train_steps:,} steps"
+        notes.append(f"Trials of {steps:,} steps answer most questions about {final_steps}; a few long runs follow.")
     return notes

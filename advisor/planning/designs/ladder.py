@@ -131,21 +131,19 @@ def _with_range_below_failures(study: Study, spec: StudySpec) -> StudySpec:
     ranked, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):
         old = spec.parameters[name]
-        usable_rates, diverged = (
-            [as_number(t.params[name]) for t in trials if name in t.params] for trials in (ranked, failed)
-        )
-        if not usable_rates or not diverged or old.high is None or not 0 < max(usable_rates) < min(diverged):
+        usable, diverged = ([as_number(t.params[name]) for t in trials if name in t.params] for trials in (ranked, failed))
+        if not usable or not diverged or old.high is None or not 0 < max(usable) < min(diverged):
             continue
         best_rate = as_number(ranked[0].params.get(name))
-        max_factor = 10.0 if best_rate == max(usable_rates) else HALF_DECADE
-        high = round_significant(min(math.sqrt(max(usable_rates) * min(diverged)), max_factor * max(usable_rates)), 2)
+        max_factor = 10.0 if best_rate == max(usable) else HALF_DECADE
+        high = round_significant(min(math.sqrt(max(usable) * min(diverged)), max_factor * max(usable)), 2)
         low = old.low
         if low is not None and best_rate < 3 * low:
             low = max(round_significant(best_rate / 3, 2), old.declared_limits[0])
         if low is not None and low < high < old.high:
             lowest = f"{min(diverged):.3g}"
             divergence_text = f"every trial at {lowest} or above" if len(diverged) > 1 else f"the trial at {lowest}"
-            highest_rate_text = f"the highest rate that trained is {max(usable_rates):.3g}"
+            highest_rate_text = f"the highest rate that trained is {max(usable):.3g}"
             why = f"ends at {high:g} instead of {old.high:g}: {highest_rate_text}, and {divergence_text} diverged"
             spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
     return spec
@@ -166,16 +164,11 @@ def _with_range_beyond_best(study: Study, spec: StudySpec, keep: Collection[str]
             continue
         lowest, highest = old.declared_limits
         near_ends = round_significant(best / max_factor, 2), round_significant(best * max_factor, 2)
-        low = (
-            min(old.low, max(round_significant(best / HALF_DECADE, 2), lowest))
-            if best <= min(tried_rates)
-            else max(old.low, near_ends[0])
-        )
-        high = (
-            max(old.high, min(round_significant(best * HALF_DECADE, 2), highest))
-            if best >= max(tried_rates)
-            else min(old.high, near_ends[1])
-        )
+        low, high = max(old.low, near_ends[0]), min(old.high, near_ends[1])
+        if best <= min(tried_rates):
+            low = min(old.low, max(round_significant(best / HALF_DECADE, 2), lowest))
+        if best >= max(tried_rates):
+            high = max(old.high, min(round_significant(best * HALF_DECADE, 2), highest))
         if low < high and (low, high) != (old.low, old.high):
             best_end = "lowest" if low < old.low else "highest"
             why = f"at most a decade around the best rate, {best:.3g}"

@@ -64,10 +64,9 @@ def search_next_hyperparameter(study: Study, spec: StudySpec) -> StudySpec | Non
         return None
     name, rung = candidate
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
-    known_text = (
-        f"the best {clean(rates[0])}, {plain_number(best_rate)}, is known to within a factor of {plain_number(ratio, 2)}"
-    )
-    reason = f"the next hyperparameter to tune: {known_text}, and {clean(name)} was {setting(fixed.value)} in all trials"
+    best_text = f"the best {clean(rates[0])}, {plain_number(best_rate)}"
+    known = f"{best_text}, is known to within a factor of {plain_number(ratio, 2)}"
+    reason = f"the next hyperparameter to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
     shift_text = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
     value = as_number(fixed.value)
     least = round_significant(1 - MAX_MOMENTUM_COMPLEMENT_RATIO * (1 - value), 2) if rung.scale == "reverse-log" else -math.inf
@@ -92,18 +91,13 @@ def equal_rates_reason(study: Study, spec: StudySpec) -> str:
     rate = next(iter(spec.searched), "")
     if not is_learning_rate(rate) or len(spec.searched) != 1 or study.searched.keys() != spec.searched.keys():
         return ""
-    equal_rate_range = _equal_result_rate_range(study, rate)
-    if equal_rate_range is None:
+    ends = _equal_result_rate_range(study, rate)
+    if ends is None:
         return ""
-    low, high = (plain_number(end, 3) for end in equal_rate_range)
-    predicted_rates = [
-        plain_number(p.expects.value, 3)
-        for p in study.spec.predictions
-        if isinstance(p.expects, BestNear)
-        and p.expects.parameter == rate
-        and equal_rate_range[0] <= p.expects.value <= equal_rate_range[1]
-    ]
-    prediction_text = f", so the predicted {predicted_rates[0]} is as good as any" if predicted_rates else ""
+    low, high = (plain_number(end, 3) for end in ends)
+    predictions = [p.expects for p in study.spec.predictions if isinstance(p.expects, BestNear)]
+    predicted = [plain_number(p.value, 3) for p in predictions if p.parameter == rate and ends[0] <= p.value <= ends[1]]
+    prediction_text = f", so the predicted {predicted[0]} is as good as any" if predicted else ""
     return f"All tried values of {clean(rate)}, {low} to {high}, give the same result within noise{prediction_text}."
 
 
@@ -137,14 +131,8 @@ def _equal_result_rate_range(study: Study, rate: str) -> tuple[float, float] | N
     """Return (lowest, highest) of the tried learning rates if the results of all settings are equal within noise, although the
     best trial has learned and the rates differ by at least a factor of `MAX_KNOWN_RATE_RATIO`; else None."""
     trials = [t for t in study.ranked() if as_number(t.params.get(rate)) > 0]
-    # If a learning rate failed, the results show no flat range, because the best learning rates may lie just below the failed
-    # one.
-    if (
-        not trials
-        or len(trials) != sum(bool(e) for e in study.ended)
-        or not reason_settings_tie(study)
-        or not _best_trial_has_learned(study)
-    ):
+    # If a rate failed, the results show no flat range, because the best rates may lie just below the failed one.
+    if not trials or len(trials) != study.ended.sum() or not reason_settings_tie(study) or not _best_trial_has_learned(study):
         return None
     rates = np.array([as_number(t.params[rate]) for t in trials])
     if rates.max() < MAX_KNOWN_RATE_RATIO * rates.min():
@@ -165,15 +153,11 @@ def _best_trial_has_learned(study: Study) -> bool:
 def _searchable_hyperparameters(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:
     """Yield (name, usual range) of the fixed hyperparameters that a study with two searched hyperparameters can search. They
     belong to the optimizer in use or, if the optimizer is unknown, to any optimizer."""
-    optimizer_values = [
-        p.value for n, p in spec.parameters.items() if parameter_kinds.chooses_optimizer(n) and p.value is not None
-    ]
-    in_use = next(filter(None, map(optimizers.optimizer_in_value, optimizer_values)), None)
+    choices = [p.value for n, p in spec.parameters.items() if parameter_kinds.chooses_optimizer(n) and p.value is not None]
+    in_use = next(filter(None, map(optimizers.optimizer_in_value, choices)), None)
     for ladder in dict.fromkeys(rungs[1:] for name, rungs in HYPERPARAMETERS_BY_OPTIMIZER.items() if in_use in (None, name)):
         for rung in (r for r in ladder if r.min_trials <= settings_needed(2)):
             for name, p in spec.parameters.items():
-                is_same = any(
-                    optimizers.denotes_hyperparameter(rung.name, name, optimizer) for optimizer in HYPERPARAMETERS_BY_OPTIMIZER
-                )
+                is_same = any(optimizers.denotes_hyperparameter(rung.name, name, o) for o in HYPERPARAMETERS_BY_OPTIMIZER)
                 if p.role == "fixed" and is_same and 0 < as_number(p.value) < 1:
                     yield name, rung

@@ -12,6 +12,7 @@ optimizer narrow the range."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -70,10 +71,8 @@ def first_study_per_optimizer(request: FirstStudyRequest, chooser: str) -> list[
     options = request.parameters[chooser].options
     unknown = [str(v) for v in options if optimizers.optimizer_in_value(v) is None]
     if unknown:
-        known_names = ", ".join(sorted(HYPERPARAMETERS_BY_OPTIMIZER))
-        raise AdvisorError(
-            f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known_names}"
-        )
+        known = ", ".join(sorted(HYPERPARAMETERS_BY_OPTIMIZER))
+        raise AdvisorError(f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known}")
     rate = next((n for n, p in request.parameters.items() if is_learning_rate(n) and p.numeric), None)
     if rate is not None:
         raise AdvisorError(
@@ -83,9 +82,9 @@ def first_study_per_optimizer(request: FirstStudyRequest, chooser: str) -> list[
     studies = []
     for value in options:
         optimizer = optimizers.optimizer_in_value(value) or request.optimizer
-        other_optimizers_names = _other_optimizers_parameters(request.parameters, HYPERPARAMETERS_BY_OPTIMIZER[optimizer])
-        kept_parameters = {n: p for n, p in request.parameters.items() if n != chooser and n not in other_optimizers_names}
-        parameters = {chooser: Parameter(role="fixed", value=value, why=why), **kept_parameters}
+        foreign = _other_optimizers_parameters(request.parameters, HYPERPARAMETERS_BY_OPTIMIZER[optimizer])
+        kept = {n: p for n, p in request.parameters.items() if n != chooser and n not in foreign}
+        parameters = {chooser: Parameter(role="fixed", value=value, why=why), **kept}
         trials = max(request.trials // len(options), MIN_SEARCH_TRIALS)
         spec = first_study_of_project(replace(request, optimizer=optimizer, trials=trials, parameters=parameters))
         goal = _optimizer_goal(spec, value, options)
@@ -125,11 +124,11 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: HyperparameterValue, 
     optimizer = optimizers.optimizer_in_value(value)
     parameters = dict(spec.parameters)
     if optimizer is not None:
-        optimizer_hyperparameters = [r for r in HYPERPARAMETERS_BY_OPTIMIZER[optimizer] if not is_learning_rate(r.name)]
-        for name in _other_optimizers_parameters(parameters, optimizer_hyperparameters):
+        ladder = [r for r in HYPERPARAMETERS_BY_OPTIMIZER[optimizer] if not is_learning_rate(r.name)]
+        for name in _other_optimizers_parameters(parameters, ladder):
             del parameters[name]
         parameters[rate] = _shift_rate_range(parameters[rate], HYPERPARAMETERS_BY_OPTIMIZER[optimizer][0], lowest_rate, value)
-        for rung in optimizer_hyperparameters:
+        for rung in ladder:
             name = next((n for n in parameters if optimizers.denotes_hyperparameter(rung.name, n, optimizer)), rung.name)
             is_searched = name in parameters and parameters[name].searched
             if (spec.trials or 1) >= rung.min_trials and not is_searched:
@@ -137,8 +136,8 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: HyperparameterValue, 
             elif (spec.trials or 1) < rung.min_trials and is_searched:
                 old = parameters[name]
                 why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {spec.trials or 1}"
-                default_value = min(max(rung.default, old.declared_limits[0]), old.declared_limits[1])
-                parameters[name] = Parameter(role="fixed", value=default_value, limits=old.limits, when=old.when, why=why)
+                default = min(max(rung.default, old.declared_limits[0]), old.declared_limits[1])
+                parameters[name] = Parameter(role="fixed", value=default, limits=old.limits, when=old.when, why=why)
     return spec.model_copy(
         update={
             "parameters": parameters,
@@ -156,11 +155,8 @@ def _other_optimizers_parameters(parameters: Mapping[str, Parameter], own: Seque
     condition_names = {n for p in parameters.values() for n in (p.when or {})}
     formulas = " ".join(p.formula or p.equals or "" for p in parameters.values())
     independent = [n for n, p in parameters.items() if p.searched and n not in condition_names and n not in formulas]
-    return [
-        n
-        for n in independent
-        if any(optimizers.denotes_hyperparameter(rung, n, o) for rung in foreign_names for o in HYPERPARAMETERS_BY_OPTIMIZER)
-    ]
+    pairs = list(itertools.product(foreign_names, HYPERPARAMETERS_BY_OPTIMIZER))
+    return [n for n in independent if any(optimizers.denotes_hyperparameter(name, n, o) for name, o in pairs)]
 
 
 def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: float, value: HyperparameterValue) -> Parameter:

@@ -121,9 +121,8 @@ def _shorten_training(spec: StudySpec, study: Study) -> StudySpec:
     spec = spec.model_copy(update={"max_train_steps": length})
     spec = _with_shorter_warmup(SetField(field="max_train_steps", value=steps, why=why).apply(spec), length)
     final = spec.final_train_steps or length
-    return spec.model_copy(
-        update={"evaluate_every": max(steps // EVALUATIONS_PER_TRIAL, 1), "final_train_steps": final if final > steps else None}
-    )
+    interval = max(steps // EVALUATIONS_PER_TRIAL, 1)
+    return spec.model_copy(update={"evaluate_every": interval, "final_train_steps": final if final > steps else None})
 
 
 def _with_shorter_warmup(spec: StudySpec, former_length: int) -> StudySpec:

@@ -44,20 +44,18 @@ def repeat_best_trial(study: Study, base: StudySpec, *, unnamed: bool = False) -
     if not ranked or not (ranked[0].params or unnamed):
         return None
     best_key = repeats.key(ranked[0])
-    repeats_of_best = [s for s in repeats.full_length_settings(study) if repeats.key(s.trials[0]) == best_key]
-    compared_settings = [s for s in repeats.compared_settings(study) if s not in repeats_of_best]
-    if min((len(s.trials) for s in (*repeats_of_best, *compared_settings)), default=0) >= DEFAULT_REPEAT_SEEDS:
+    own = [s for s in repeats.full_length_settings(study) if repeats.key(s.trials[0]) == best_key]
+    compared = [s for s in repeats.compared_settings(study) if s not in own]
+    if min((len(s.trials) for s in (*own, *compared)), default=0) >= DEFAULT_REPEAT_SEEDS:
         return None
-    repeat_change = RepeatTrial(
+    change = RepeatTrial(
         parameters=dict(ranked[0].params),
-        rivals=tuple(dict(s.params) for s in compared_settings),
+        rivals=tuple(dict(s.params) for s in compared),
         seeds=DEFAULT_REPEAT_SEEDS,
         why="the variation between seeds is not known well",
     )
-    spec = repeat_change.apply(base)
+    spec = change.apply(base)
     goal = repeat_goal(spec)
-    if (
-        not ranked[0].params and ranked[0].commit
-    ):  # if a trial logged no hyperparameters, its code commit identifies the setting
+    if not ranked[0].params and ranked[0].commit:  # without hyperparameters, the code commit identifies the setting
         goal = f"{REPEAT_GOAL}, commit {clean(ranked[0].commit[:12])}{goal.removeprefix(REPEAT_GOAL)}"
     return spec.model_copy(update={"study": round_study_name(base, base.round), "goal": goal, "notes": base.notes})

@@ -116,9 +116,8 @@ def _long_run_parameters(best: list[dict[str, HyperparameterValue]], base: Study
             why = f"as in the best of the short runs{_transfer_likelihood_text(name)}"
             parameters[name] = base.fix_value(name, value, why=why)
         else:
-            parameters[name] = Parameter(
-                role="scientific", choices=values, equals=old.equals, when=old.when, why="of the best short runs"
-            )
+            why = "of the best short runs"
+            parameters[name] = Parameter(role="scientific", choices=values, equals=old.equals, when=old.when, why=why)
     return parameters
 
 

@@ -58,8 +58,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
             low = round_significant(lengths[0] / steps, 3)
             return (searched_instead(base, name, low, MAX_WARMUP_SHARE, "float", why),)
         return (searched_instead(base, name, lengths[0], max(lengths[-1], lengths[0] + 1), "int", why),)
-    # A study of warmup lengths shows no best learning rate, because it trains only at a learning rate that failed without
-    # warmup.
+    # A study of warmup lengths trains only at a rate that failed without warmup, so it shows no best rate.
     best_rate = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
     # If the best trial has a higher learning rate than an unstable trial, the learning rate did not cause the instability.
     unstable_rate, rate_kind = (best_rate, "best") if best_rate > unstable_rate else (unstable_rate, "lowest unstable")

@@ -70,10 +70,8 @@ def first_study_of_recipe(wish: RecipeRequest) -> tuple[str, StudySpec]:
         spec = spec.model_copy(update={"trials": wish.trials, "settings": ()})
     # The user's ranges may exclude the predicted values.
     ranges = {n: p for n, p in spec.searched.items() if p.numeric}
-    expected_best = {
-        p: p.expects for p in spec.predictions if isinstance(p.expects, BestNear) and p.expects.parameter in ranges
-    }
-    predictions = tuple(p for p, near in expected_best.items() if ranges[near.parameter].contains(near.value))
+    expected = {p: p.expects for p in spec.predictions if isinstance(p.expects, BestNear) and p.expects.parameter in ranges}
+    predictions = tuple(p for p, near in expected.items() if ranges[near.parameter].contains(near.value))
     spec = spec.model_copy(update={"predictions": predictions})
     return comment.replace("{metric}", objective.metric), spec
 
@@ -89,8 +87,8 @@ def _with_steps(spec: StudySpec, steps: int) -> StudySpec:
     factor = steps / (spec.max_train_steps or steps)
     schedule = dict(spec.schedule or {})
     schedule["warmup_steps"] = round(factor * float(schedule["warmup_steps"]))
-    evaluation_interval = max(round(factor * (spec.evaluate_every or steps)), 1)
-    return spec.model_copy(update={"max_train_steps": steps, "evaluate_every": evaluation_interval, "schedule": schedule})
+    interval = max(round(factor * (spec.evaluate_every or steps)), 1)
+    return spec.model_copy(update={"max_train_steps": steps, "evaluate_every": interval, "schedule": schedule})
 
 
 def _with_steps_from_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
@@ -122,10 +120,8 @@ def _with_step_law(spec: StudySpec, request: RecipeRequest) -> StudySpec:
     old = spec.parameters["learning_rate"]
     new = old.model_copy(update={"low": _scaled_rate(old.low, rate), "high": _scaled_rate(old.high, rate), "why": why})
     settings = tuple({"learning_rate": _scaled_rate(setting["learning_rate"], rate)} for setting in spec.settings)
-    prediction = Prediction(
-        rule="step-law", subject="learning_rate", expects=BestNear(parameter="learning_rate", value=_scaled_rate(1, rate))
-    )
-    update = {"settings": settings, "predictions": (prediction,)}
+    best = BestNear(parameter="learning_rate", value=_scaled_rate(1, rate))
+    update = {"settings": settings, "predictions": (Prediction(rule="step-law", subject="learning_rate", expects=best),)}
     spec = spec.with_parameter("learning_rate", new).model_copy(update=update)
     spec = _with_steps_from_tokens(spec, tokens, tokens_per_batch)
     note = f"{STEP_LAW_NOTE} a batch of {_format_large_number(step_law_batch_tokens(tokens))} tokens: 0.58 * D^0.571."
@@ -145,16 +141,16 @@ def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec
     if not own:
         return spec
     names_other_rate = any(is_learning_rate(name) for name in own)
-    kept_parameters = {n: p for n, p in spec.parameters.items() if not (names_other_rate and is_learning_rate(n))}
+    kept = {n: p for n, p in spec.parameters.items() if not (names_other_rate and is_learning_rate(n))}
     explained = {n: p.model_copy(update={"why": roles.reason_for_role(n, p.role, "set by the user")}) for n, p in own.items()}
-    parameters = {**kept_parameters, **explained}
+    parameters = {**kept, **explained}
     if not any(p.searched for p in parameters.values()):
         raise AdvisorError("everything is fixed, nothing is left to tune; remove a --fix or add --tune NAME=LOW..HIGH")
     is_same_space = {n for n, p in parameters.items() if p.searched} == set(spec.searched) - set(own)
     settings = spec.settings if is_same_space else ()
-    replaced_parameters = {n: p for n, p in spec.searched.items() if parameters.get(n) is not p}
+    replaced = {n: p for n, p in spec.searched.items() if parameters.get(n) is not p}
     notes = []
-    for name, p in replaced_parameters.items():
+    for name, p in replaced.items():
         values = listed(map(setting, p.options)) if p.options else f"from {setting(p.low)} to {setting(p.high)}"
         notes.append(f"{RECIPE_RANGE_NOTE} {name} {values}: {p.why}.")
     return spec.model_copy(update={"parameters": parameters, "settings": settings, "notes": (*notes, *spec.notes)})

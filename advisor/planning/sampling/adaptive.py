@@ -79,17 +79,16 @@ def suggest_trial(
     if (model := _fitted_response_model(spec, axes, history)) is None:
         return _next_allowed_point(spec, number)
     points, _ = _candidate_points(axes, model, _suggestion_rng(spec, history))
-    known_trials = [dict(p.params) for p in history]
-    first_allowed_trial: dict[str, HyperparameterValue] | None = None
+    known = [dict(p.params) for p in history]
+    repeat: dict[str, HyperparameterValue] | None = None
     for trial in map(axes.trial, points):
         if spec.forbidden_region_of(trial) is not None:
             continue
-        if trial not in known_trials:
+        if trial not in known:
             return trial
-        first_allowed_trial = first_allowed_trial or trial
-    if first_allowed_trial is not None:
-        return first_allowed_trial  # every allowed setting was tried, so repeat the most promising one
-    return _next_allowed_point(spec, number)
+        repeat = repeat or trial
+    # If every allowed setting was tried, repeat the most promising one.
+    return repeat or _next_allowed_point(spec, number)
 
 
 def with_wider_ranges(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
@@ -105,21 +104,13 @@ def with_wider_ranges(spec: StudySpec, history: Sequence[Observation]) -> StudyS
         wider_range = widen_range(name, spec.parameters[name], side, RANGE_GROWTH_SHARE)
         if wider_range is None:
             continue
-        points_beyond = axes.points_beyond_ranges(
-            np.vstack([model.leaders(_BEST_POINTS_REFINED), points[:_BEST_POINTS_REFINED]]),
-            name,
-            side,
-            wider_range,
-            _CANDIDATES_PER_BEST_POINT,
-            rng,
-        )
-        if model.log_acquisition(points_beyond).max() > merits[0]:
+        best = np.vstack([model.leaders(_BEST_POINTS_REFINED), points[:_BEST_POINTS_REFINED]])
+        beyond = axes.points_beyond_range(best, name, side, wider_range, _CANDIDATES_PER_BEST_POINT, rng)
+        if model.log_acquisition(beyond).max() > merits[0]:
             ranges[name] = wider_range
-    parameters = {
-        n: p.model_copy(update=dict(zip(("low", "high"), ranges[n], strict=True))) if n in ranges else p
-        for n, p in spec.parameters.items()
-    }
-    return spec.model_copy(update={"parameters": parameters}) if ranges else spec
+    for name, (low, high) in ranges.items():
+        spec = spec.with_parameter(name, spec.parameters[name].model_copy(update={"low": low, "high": high}))
+    return spec
 
 
 def _next_allowed_point(spec: StudySpec, number: int) -> dict[str, HyperparameterValue]:
@@ -134,22 +125,19 @@ def _suggestion_rng(spec: StudySpec, history: Sequence[Observation]) -> np.rando
 
 def _fitted_response_model(spec: StudySpec, axes: SearchAxes, history: Sequence[Observation]) -> ResponseModel | None:
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
-    comparable_trials = [p for p in history if axes.has_same_fixed_values(p.params)]
-    costs = np.array([sign * p.value if p.feasible and p.value is not None else math.nan for p in comparable_trials])
+    trials = [p for p in history if axes.has_same_fixed_values(p.params)]
+    costs = np.array([sign * p.value if p.feasible and p.value is not None else math.nan for p in trials])
     if not axes.names or np.isfinite(costs).sum() < MIN_RESULTS_FOR_MODEL:
         return None
-    is_running = np.array([p.running for p in comparable_trials], dtype=np.bool_)
-    return ResponseModel(axes, axes.positions([p.params for p in comparable_trials]), costs, is_running)
+    is_running = np.array([p.running for p in trials], dtype=np.bool_)
+    return ResponseModel(axes, axes.positions([p.params for p in trials]), costs, is_running)
 
 
 def _candidate_points(axes: SearchAxes, model: ResponseModel, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Return (points, logarithms of the expected improvement at each point), best first."""
-    points = np.vstack(
-        [
-            axes.uniform_points(_UNIFORM_CANDIDATES, rng),
-            axes.points_near(model.leaders(_BEST_POINTS_REFINED), _CANDIDATES_PER_BEST_POINT, _PERTURBATION_SCALES[0], rng),
-        ]
-    )
+    uniform = axes.uniform_points(_UNIFORM_CANDIDATES, rng)
+    leaders = model.leaders(_BEST_POINTS_REFINED)
+    points = np.vstack([uniform, axes.points_near(leaders, _CANDIDATES_PER_BEST_POINT, _PERTURBATION_SCALES[0], rng)])
     merits = model.log_acquisition(points)
     for scale in _PERTURBATION_SCALES[1:]:
         leaders = points[np.argsort(-merits, kind="stable")[:_BEST_POINTS_REFINED]]
@@ -193,13 +181,13 @@ class SearchAxes:
 
     def points_near(self, points: FloatArray, count: int, scale: float, rng: np.random.Generator) -> FloatArray:
         """Return `count` random points near each given point. Each random point is moved on some axes only."""
-        repeated_points = np.repeat(points, count, axis=0)
-        is_moved = rng.random(repeated_points.shape) < 0.5
-        is_moved[np.arange(len(repeated_points)), rng.integers(len(self.names), size=len(repeated_points))] = True
-        step_length = scale * np.exp(rng.uniform(-2, 0, (len(repeated_points), 1)))
-        moved_positions = repeated_points + step_length * rng.standard_normal(repeated_points.shape)
-        redrawn_choices = np.floor(rng.random(repeated_points.shape) * self._counts)
-        new_positions = np.where(is_moved, np.where(self._is_number, moved_positions, redrawn_choices), repeated_points)
+        repeated = np.repeat(points, count, axis=0)
+        is_moved = rng.random(repeated.shape) < 0.5
+        is_moved[np.arange(len(repeated)), rng.integers(len(self.names), size=len(repeated))] = True
+        step_length = scale * np.exp(rng.uniform(-2, 0, (len(repeated), 1)))
+        moved = repeated + step_length * rng.standard_normal(repeated.shape)
+        redrawn = np.floor(rng.random(repeated.shape) * self._counts)
+        new_positions = np.where(is_moved, np.where(self._is_number, moved, redrawn), repeated)
         return self._with_rounded_integers(np.clip(new_positions, 0, np.where(self._is_number, 1, self._counts - 1)))
 
     def range_ends_near(self, point: FloatArray, max_distance: float) -> list[tuple[str, RangeSide]]:
@@ -212,7 +200,7 @@ class SearchAxes:
                 near_ends.append((name, "high"))
         return near_ends
 
-    def points_beyond_ranges(
+    def points_beyond_range(
         self,
         points: FloatArray,
         name: str,
@@ -265,10 +253,8 @@ class ResponseModel:
         has_cost = np.isfinite(costs)
         self._points, self._scale = positions[has_cost], compress_costs(costs[has_cost])
         self._cost = self._fit_surface(self._points, self._scale)
-        has_ended = ~running
-        self._failure = (
-            None if has_cost[has_ended].all() else self._fit_surface(positions[has_ended], 1.0 - has_cost[has_ended])
-        )
+        failed = 1.0 - has_cost[~running]
+        self._failure = self._fit_surface(positions[~running], failed) if failed.any() else None
         if running.any():
             expected_costs = self._cost.predict(list(positions[running].T))[0]
             self._points = np.vstack([self._points, positions[running]])

@@ -34,9 +34,8 @@ def draw_trials(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[
     appears once before any choice is repeated. If the study lists `settings`, the function yields these settings in order, and
     starts again after the last one. Raises AdvisorError if a number is invalid or the study's sampler is adaptive."""
     if count < 0 or skip < 0 or count + skip > MAX_SEQUENCE_LENGTH:
-        raise AdvisorError(
-            f"the numbers of trials to draw and to skip must not be negative, and their sum must not exceed {MAX_SEQUENCE_LENGTH:,}"
-        )
+        limits = f"must not be negative, and their sum must not exceed {MAX_SEQUENCE_LENGTH:,}"
+        raise AdvisorError(f"the numbers of trials to draw and to skip {limits}")
     if spec.sampler.kind == "adaptive":
         raise AdvisorError(
             "an adaptive sampler draws each trial from the results so far: use `advisor run`, or call "
@@ -72,18 +71,17 @@ def _allowed_trials(spec: StudySpec, searched_names: list[str], first: int) -> I
 
 def trial_at_position(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, HyperparameterValue]:
     """Return the trial at a position in the unit cube: a coordinate in [0, 1) per searched parameter, sorted by name."""
-    searched_names = sorted(spec.searched)
-    drawn_values = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched_names, position, strict=True)}
-    values = {**spec.fixed_values, **drawn_values}
+    names = sorted(spec.searched)
+    drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(names, position, strict=True)}
+    values = {**spec.fixed_values, **drawn}
     single_options = {n: p.options[0] for n, p in spec.parameters.items() if n not in values and p.options}
     trial = spec.with_computed_values(_active_parameters(spec, {**values, **single_options}))
     for name, parameter in spec.parameters.items():
         if parameter.formula is None or name in trial or not _is_condition_met(spec, name, trial):
             continue
         if formula.parse_formula(parameter.formula).names <= trial.keys():
-            raise AdvisorError(
-                f"{name!r} has no finite value: its formula is {parameter.formula!r} and the trial is {json.dumps(trial)}"
-            )
+            details = f"its formula is {parameter.formula!r} and the trial is {json.dumps(trial)}"
+            raise AdvisorError(f"{name!r} has no finite value: {details}")
     return {name: trial[name] for name in spec.parameters if name in trial}
 
 
@@ -107,15 +105,9 @@ def _halton_points(spec: StudySpec, dimensions: int, first: int) -> Iterator[Flo
 
 
 def _active_parameters(spec: StudySpec, values: dict[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
-    active_values: dict[str, HyperparameterValue] = {}
-    for name in spec.parameters:
-        if name in values and _is_condition_met(spec, name, values):
-            active_values[name] = values[name]
-    return active_values
+    return {n: values[n] for n in spec.parameters if n in values and _is_condition_met(spec, n, values)}
 
 
 def _is_condition_met(spec: StudySpec, name: str, values: dict[str, HyperparameterValue]) -> bool:
     conditions = spec.parameters[name].when or {}
-    return all(
-        values.get(parent) == wanted and _is_condition_met(spec, parent, values) for parent, wanted in conditions.items()
-    )
+    return all(values.get(p) == wanted and _is_condition_met(spec, p, values) for p, wanted in conditions.items())
