@@ -105,7 +105,7 @@ def with_wider_ranges(spec: StudySpec, history: Sequence[Observation]) -> StudyS
         if wider_range is None:
             continue
         best = np.vstack([model.leaders(_BEST_POINTS_REFINED), points[:_BEST_POINTS_REFINED]])
-        beyond = axes.points_beyond_range(best, name, side, wider_range, _CANDIDATES_PER_BEST_POINT, rng)
+        beyond = axes.points_beyond_ranges(best, name, side, wider_range, _CANDIDATES_PER_BEST_POINT, rng)
         if model.log_acquisition(beyond).max() > merits[0]:
             ranges[name] = wider_range
     for name, (low, high) in ranges.items():
@@ -200,7 +200,7 @@ class SearchAxes:
                 near_ends.append((name, "high"))
         return near_ends
 
-    def points_beyond_range(
+    def points_beyond_ranges(
         self,
         points: FloatArray,
         name: str,
