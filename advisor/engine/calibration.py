@@ -6,14 +6,13 @@ advice was right in simulated studies with a known optimum. Reports show the int
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from advisor.engine.registry import path_of_rule_table
+from advisor.engine.registry import read_rule_table
 from advisor.engine.relation import MIN_CAUSE_CONFIDENCE
 from advisor.model.finding import Finding
 
@@ -34,13 +33,10 @@ class CalibrationPoint:
 @lru_cache(maxsize=1)
 def calibration_table() -> dict[str, tuple[CalibrationPoint, ...]]:
     """Return the calibration points of each calibrated rule, sorted by the confidence that the rule states."""
-    path = path_of_rule_table(CALIBRATION_FILE_NAME)
     points_by_rule: dict[str, list[CalibrationPoint]] = defaultdict(list)
-    if path.is_file():
-        with path.open(newline="", encoding="utf-8") as lines:
-            for row in csv.DictReader(lines):
-                point = CalibrationPoint(row["rule"], float(row["stated"]), float(row["right"]), int(row["findings"]))
-                points_by_rule[point.rule].append(point)
+    for row in read_rule_table(CALIBRATION_FILE_NAME):
+        point = CalibrationPoint(row["rule"], float(row["stated"]), float(row["right"]), int(row["findings"]))
+        points_by_rule[point.rule].append(point)
     return {rule: tuple(sorted(points, key=lambda k: k.stated)) for rule, points in points_by_rule.items()}
 
 

@@ -49,15 +49,13 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
         return effect.model_copy(update={"explained_by": explanation})
 
     critical_rules = {f.rule for f in findings if f.severity == "critical" and f.confidence >= MIN_CAUSE_CONFIDENCE}
-    reasons_of_blind_rules = {
-        k.effect: k.relation.because for k in causal_links if k.relation.blinds and k.cause in critical_rules
-    }
+    reasons = {k.effect: k.relation.because for k in causal_links if k.relation.blinds and k.cause in critical_rules}
 
     def with_causes(verdict: Verdict) -> Verdict:
         if verdict.findings:
             return verdict.model_copy(update={"findings": tuple(map(with_explanation, verdict.findings))})
-        if verdict.status == "quiet" and verdict.rule in reasons_of_blind_rules:
-            reason = reasons_of_blind_rules[verdict.rule].rstrip(".")
+        if verdict.status == "quiet" and verdict.rule in reasons:
+            reason = reasons[verdict.rule].rstrip(".")
             return verdict.model_copy(update={"status": "not-assessed", "reason": lower_first_letter(reason)})
         return verdict
 
@@ -114,9 +112,8 @@ def check_relations(rules: Iterable[Rule]) -> None:
     for link in _declared_links(rules):
         for rule, other in ((link.cause, link.effect), (link.effect, link.cause)):
             if rule not in known_ids:
-                raise AdvisorError(
-                    f"the rule {other!r} has a relation to {rule!r}, which does not exist; `advisor rules` lists all rules"
-                )
+                lack = f"{rule!r}, which does not exist; `advisor rules` lists all rules"
+                raise AdvisorError(f"the rule {other!r} has a relation to {lack}")
     try:
         causal_order(find_causal_links(rules))
     except CycleError as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
-from advisor.engine.registry import path_of_rule_table
+from advisor.engine.registry import path_of_rule_table, read_rule_table
 
 MEASURED_FILE_NAME = "measured.csv"
 TRAINED_FILE_NAME = "trained.csv"
@@ -42,14 +42,6 @@ class MeasuredCounts:
         return tuple(v if isinstance(v, str) else f"{v:.4g}" for v in field_values)
 
 
-def _read_rows(file: str) -> list[dict[str, str]]:
-    path = path_of_rule_table(file)
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
-
-
 def size_group(trials: int) -> str:
     """Return the name of the size group of a study with this number of trials."""
     return next(words for limit, words in STUDY_SIZE_GROUPS if trials <= limit)
@@ -58,7 +50,7 @@ def size_group(trials: int) -> str:
 @lru_cache(maxsize=1)
 def _all_measured_counts() -> dict[str, tuple[MeasuredCounts, ...]]:
     counts_by_rule: dict[str, tuple[MeasuredCounts, ...]] = {}
-    for row in _read_rows(MEASURED_FILE_NAME):
+    for row in read_rule_table(MEASURED_FILE_NAME):
         rule, trials, counts = row.pop("rule"), row.pop("trials"), {k: float(v) for k, v in row.items()}
         counts_by_rule[rule] = (*counts_by_rule.get(rule, ()), MeasuredCounts(rule, trials, **counts))
     return counts_by_rule
@@ -69,11 +61,11 @@ def measured_counts(rule: str) -> tuple[MeasuredCounts, ...]:
     return _all_measured_counts().get(rule, ())
 
 
-def describe_measured_rates(counts_of_groups: Iterable[MeasuredCounts]) -> str | None:
+def describe_measured_rates(groups: Iterable[MeasuredCounts]) -> str | None:
     """Return a clause with the rates of detection and of false alarms over all study sizes; None for too few studies."""
-    counts_of_groups = list(counts_of_groups)
-    positives, detected = sum(r.positives for r in counts_of_groups), sum(r.detected for r in counts_of_groups)
-    negatives, alarms = sum(r.negatives for r in counts_of_groups), sum(r.false_alarms for r in counts_of_groups)
+    groups = list(groups)
+    positives, detected = sum(r.positives for r in groups), sum(r.detected for r in groups)
+    negatives, alarms = sum(r.negatives for r in groups), sum(r.false_alarms for r in groups)
     positives, negatives = (n if n >= MIN_STUDIES_FOR_RATE else 0 for n in (positives, negatives))
     detected_text = f"{_count_text(detected)} of {_count_text(positives)} labelled studies with the problem"
     false_alarms_text = f"{_count_text(alarms)} of {_count_text(negatives)}"
@@ -112,7 +104,7 @@ class TrainedCounts:
 
 def trained_table() -> tuple[TrainedCounts, ...]:
     """Return all rows of `trained.csv`; empty if the file is missing."""
-    csv_rows = _read_rows(TRAINED_FILE_NAME)
+    csv_rows = read_rule_table(TRAINED_FILE_NAME)
     return tuple(TrainedCounts(row.pop("rule"), row.pop("script"), **{k: int(v) for k, v in row.items()}) for row in csv_rows)
 
 
@@ -127,6 +119,5 @@ def replace_script_rows(script: str, rows: Iterable[TrainedCounts]) -> None:
     with path_of_rule_table(TRAINED_FILE_NAME).open("w", newline="", encoding="utf-8") as file:
         csv_writer = csv.writer(file, lineterminator="\n")
         csv_writer.writerow(column_names)
-        csv_writer.writerows(
-            [getattr(row, n) for n in column_names] for row in sorted([*other_rows, *rows], key=lambda r: (r.rule, r.script))
-        )
+        all_rows = sorted([*other_rows, *rows], key=lambda r: (r.rule, r.script))
+        csv_writer.writerows([getattr(row, name) for name in column_names] for row in all_rows)

@@ -35,40 +35,35 @@ def load_example(rule: type[Rule]) -> RuleExample | None:
     return RuleExample.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
-_RATES_TABLE_HEADER = (
-    "| trials | fires where it must | of | fires where it must not | of | lacks data |",
-    "|---|---|---|---|---|---|",
-)
+_RATES_TABLE_HEADER = ("| trials | fires where it must | of | fires where it must not | of | lacks data |", "|---" * 6 + "|")
 
 
 def rule_page(rule: type[Rule]) -> str:
-    page_lines = [f"# {rule.rule_id()}", "", rule.page()]
+    lines = [f"# {rule.rule_id()}", "", rule.page()]
     if (example := load_example(rule)) is not None:
-        page_lines += ["", "## Example", f"A study of {example.study}.", "", f"> {example.message} {example.action}", ""]
-        page_lines += [f"- `{change}`" for change in example.changes]
+        lines += ["", "## Example", f"A study of {example.study}.", "", f"> {example.message} {example.action}", ""]
+        lines += [f"- `{change}`" for change in example.changes]
     if rule.model_fields:
-        page_lines += ["", "## Thresholds"]
-        threshold_texts = rule.threshold_docstrings()
-        page_lines += [
-            f"- `{n}` = {f.default!r}: {' '.join(threshold_texts.get(n, '').split())}" for n, f in rule.model_fields.items()
-        ]
-        page_lines += ["", f"Set them in `advisor.toml` under `[rules.{rule.rule_id()}]`."]
+        lines += ["", "## Thresholds"]
+        texts = rule.threshold_docstrings()
+        lines += [f"- `{n}` = {f.default!r}: {' '.join(texts.get(n, '').split())}" for n, f in rule.model_fields.items()]
+        lines += ["", f"Set them in `advisor.toml` under `[rules.{rule.rule_id()}]`."]
     if rule.grounds:
-        page_lines += ["", rule.grounds.evidence_sentence()]
-    page_lines += ["", "## Measured"]
+        lines += ["", rule.grounds.evidence_sentence()]
+    lines += ["", "## Measured"]
     if rows := measured_counts(rule.rule_id()):
-        page_lines += ["On labelled studies (`python benchmarks/quality/diagnosis.py`):", "", *_RATES_TABLE_HEADER]
-        page_lines += map(_measured_rates_row, rows)
+        lines += ["On labelled studies (`python benchmarks/quality/diagnosis.py`):", "", *_RATES_TABLE_HEADER]
+        lines += map(_measured_rates_row, rows)
     else:
-        page_lines.append("No labelled study tests this rule; the section “How sure” says what is known about its error rates.")
+        lines.append("No labelled study tests this rule; the section “How sure” says what is known about its error rates.")
     for row in trained_counts(rule.rule_id()):
         on, off = row.rate_texts()
         benchmark_text = f"On small real trainings (`python benchmarks/quality/{row.script}`)"
-        page_lines += ["", f"{benchmark_text}, it fired in {on} studies with the cause and in {off} without it."]
+        lines += ["", f"{benchmark_text}, it fired in {on} studies with the cause and in {off} without it."]
     if (calibration_text := calibration.describe_calibration(rule.rule_id())) is not None:
-        page_lines += ["", calibration_text]
-    page_lines += ["", f"Playbook: “{rule.playbook}”"]
-    return "\n".join(page_lines)
+        lines += ["", calibration_text]
+    lines += ["", f"Playbook: “{rule.playbook}”"]
+    return "\n".join(lines)
 
 
 def _measured_rates_row(m: MeasuredCounts) -> str:
@@ -124,10 +119,8 @@ def beyond_playbook_table(rules: Iterable[Rule]) -> str:
         if rule.grounds is None:
             continue
         c = rule.grounds
-        rates_and_scripts = [(*row.rate_texts(), f"`{row.script}`") for row in trained_counts(rule.rule_id())] or [
-            ("–", "–", "–")
-        ]
+        rates = [(*row.rate_texts(), f"`{row.script}`") for row in trained_counts(rule.rule_id())]
         table_cells = [f"`{rule.rule_id()}`", c.finding, c.advice, c.source]
-        table_cells += ["<br>".join(column) for column in zip(*rates_and_scripts, strict=True)]
+        table_cells += ["<br>".join(column) for column in zip(*(rates or [("–", "–", "–")]), strict=True)]
         table_lines.append(f"| {' | '.join(table_cells)} |")
     return "\n".join(table_lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import importlib.util
 import pkgutil
@@ -30,6 +31,15 @@ def path_of_rule_table(file: str) -> Path:
     return Path(importlib.import_module(BUILT_IN_RULES_PACKAGE).__path__[0]) / file
 
 
+def read_rule_table(file: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file in the folder of the built-in rules; empty if the file is missing."""
+    path = path_of_rule_table(file)
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
 def load_rules(*, settings: ThresholdSettings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
     """Return all rules with the user's thresholds applied; built-in rules first, in the declared order of their folders.
 
@@ -40,9 +50,8 @@ def load_rules(*, settings: ThresholdSettings | None = None, directories: Iterab
     class_by_id: dict[str, type[Rule]] = {}
     for cls in _discover_rules(directories):
         if class_by_id.setdefault(cls.rule_id(), cls) is not cls:
-            raise AdvisorError(
-                f"two rules have the id {cls.rule_id()!r}, which comes from the file name: rename one of the files"
-            )
+            name = cls.rule_id()
+            raise AdvisorError(f"two rules have the id {name!r}, which comes from the file name: rename one of the files")
     for rule_id in settings:
         if rule_id not in class_by_id:
             raise AdvisorError(f"settings name the rule {rule_id!r}, which does not exist; `advisor rules` lists all rules")
@@ -54,11 +63,9 @@ def load_rules(*, settings: ThresholdSettings | None = None, directories: Iterab
 def rule_chapters() -> tuple[str, ...]:
     """Return the names of the folders of the built-in rules; folders with a declared order come first."""
     package = importlib.import_module(BUILT_IN_RULES_PACKAGE)
-    chapter_folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
-    declared_order: tuple[str, ...] = package.CHAPTERS
-    return tuple(
-        sorted(chapter_folders, key=lambda name: declared_order.index(name) if name in declared_order else len(declared_order))
-    )
+    folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
+    order: tuple[str, ...] = package.CHAPTERS
+    return tuple(sorted(folders, key=lambda name: order.index(name) if name in order else len(order)))
 
 
 def _discover_rules(directories: Iterable[Path]) -> Iterator[type[Rule]]:

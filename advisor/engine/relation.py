@@ -67,12 +67,9 @@ class CausalLink:
     def applies(self, effect: Finding, cause: Finding) -> bool:
         """Return True if the finding `cause` explains the finding `effect`. An uncertain finding explains nothing, and a finding
         explains no more severe one."""
-        are_places_right = all(
-            place is None or place == finding_place(finding)
-            for place, finding in ((self.relation.cause_at, cause), (self.relation.effect_at, effect))
-        )
+        places = ((self.relation.cause_at, cause), (self.relation.effect_at, effect))
         return (
-            are_places_right
+            all(place in (None, finding_place(finding)) for place, finding in places)
             and cause.confidence >= MIN_CAUSE_CONFIDENCE
             and self.allows(cause.severity, effect.severity)
             and _share_property(effect, cause, self.relation.shares)
@@ -80,11 +77,9 @@ class CausalLink:
 
     def allows(self, cause: Severity, effect: Severity) -> bool:
         """Return True if a finding of severity `cause` can explain a finding of severity `effect`."""
-        most_severe_first = get_args(Severity)  # most severe first
-        is_effect_mild_enough = max(
-            most_severe_first.index(cause), most_severe_first.index(self.relation.max_severity)
-        ) <= most_severe_first.index(effect)
-        return is_effect_mild_enough and most_severe_first.index(cause) <= most_severe_first.index(self.relation.min_severity)
+        rank = get_args(Severity).index  # most severe first
+        is_effect_mild_enough = max(rank(cause), rank(self.relation.max_severity)) <= rank(effect)
+        return is_effect_mild_enough and rank(cause) <= rank(self.relation.min_severity)
 
 
 def finding_place(finding: Finding) -> FindingPlace:

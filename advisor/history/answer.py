@@ -145,11 +145,8 @@ def quote_name(name: str) -> str:
 
 def describe_further_runs(addition: MoreRuns) -> str:
     """Return text about further runs, such as "2 more seeds of wide (seeds 1 and 2)", where "wide" is the name of a run."""
-    seeds = (
-        f" ({'seed' if len(addition.seeds) == 1 else 'seeds'} {listed(map(str, addition.seeds), limit=8)})"
-        if addition.seeds
-        else ""
-    )
+    noun = "seed" if len(addition.seeds) == 1 else "seeds"
+    seeds = f" ({noun} {listed(map(str, addition.seeds), limit=8)})" if addition.seeds else ""
     return f"{count(addition.runs, 'more seed')} of {quote_name(addition.setting)}{seeds}"
 
 
@@ -250,16 +247,16 @@ class GateCase:
         for n, side in zip(runs, (self.candidate, self.incumbent), strict=True):
             if not n:
                 continue
-            used_seeds = {t.seed for t in side.trials}
-            free_seeds = [s for s in range(len(used_seeds) + n + 1) if s not in used_seeds][:n] if seeds_logged else []
-            measured_runs = side.runs_with_result or self.incumbent.runs_with_result
-            steps, seconds = (fairness.median_budget(self.study, measured_runs, kind) for kind in ("steps", "seconds"))
+            used = {t.seed for t in side.trials}
+            seeds = [s for s in range(len(used) + n + 1) if s not in used][:n] if seeds_logged else []
+            measured = side.runs_with_result or self.incumbent.runs_with_result
+            steps, seconds = (fairness.median_budget(self.study, measured, kind) for kind in ("steps", "seconds"))
             additions.append(
                 MoreRuns(
                     setting=shorten(side.name, MAX_NAME_CHARS),
                     run=side.trials[0].id,
                     runs=n,
-                    seeds=tuple(free_seeds),
+                    seeds=tuple(seeds),
                     steps=n * steps if math.isfinite(steps) else None,
                     hours=n * seconds / 3600 if math.isfinite(seconds) else None,
                 )

@@ -118,33 +118,30 @@ def compare(
     sides = candidate, incumbent
     tried = _compared_settings(*sides)
     # Users repeat the settings that they want to adopt.
-    best_settings = [min([s for s in settings if len(s.costs) > 1] or settings, key=lambda s: s.mean) for settings in tried]
-    if (
-        repeats.key(best_settings[0].trials[0]) == repeats.key(best_settings[1].trials[0])
-        and candidate.study is incumbent.study
-    ):
+    best = [min([s for s in settings if len(s.costs) > 1] or settings, key=lambda s: s.mean) for settings in tried]
+    first, second = (repeats.key(s.trials[0]) for s in best)
+    if first == second and candidate.study is incumbent.study:
         raise AdvisorError(f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare")
     studies = {id(side.study): side.study for side in sides}.values()
-    trial_variance = repeats.variance_between_seeds([s for study in studies for s in repeats.full_length_settings(study)])
-    result = difference.difference(
-        best_settings[0].costs_after_selection, best_settings[1].costs_after_selection, trial_variance
-    )
+    seed_variance = repeats.variance_between_seeds([s for study in studies for s in repeats.full_length_settings(study)])
+    costs = [s.costs_after_selection for s in best]
+    result = difference.difference(costs[0], costs[1], seed_variance)
     if complexity is None:
-        complexity = repeats.min_relevant_difference(incumbent.study.objective_value(best_settings[1].mean))
-    trial, study, data = _variances(sides, tried, best_settings, result, complexity)
+        complexity = repeats.min_relevant_difference(incumbent.study.objective_value(best[1].mean))
+    trial, study, data = _variances(sides, tried, best, result, complexity)
     rejection = _reason_to_reject(result.gain, complexity, data, study, level / 2)
     decision, more_seeds, reason = _decide_adoption(
-        result, trial, best_settings, complexity, rejection, level=level / 2, power=power, max_seeds=max_seeds
+        result, trial, best, complexity, rejection, level=level / 2, power=power, max_seeds=max_seeds
     )
     return Comparison(
         metric=candidate.study.spec.objective.metric,
         direction=candidate.study.spec.objective.direction,
-        candidate=_summarise_side(candidate, best_settings[0], tried[0]),
-        incumbent=_summarise_side(incumbent, best_settings[1], tried[1]),
+        candidate=_summarise_side(candidate, best[0], tried[0]),
+        incumbent=_summarise_side(incumbent, best[1], tried[1]),
         gain=result.gain,
         interval=None if math.isnan(result.error) else result.interval(0.95),
         complexity=complexity,
-        trial_variance=trial,
+        seed_variance=trial,
         study_variance=study,
         data_variance=data,
         decision=decision,
@@ -225,18 +222,16 @@ def _required_gain_text(complexity: float) -> str:
     return f"the {complexity:.3g} that the candidate's complexity requires" if complexity > 0 else "zero"
 
 
-def _reason_to_reject(
-    gain: float, complexity: float, data: Variance, study: Variance | None, significance_level: float
-) -> str | None:
+def _reason_to_reject(gain: float, complexity: float, data: Variance, study: Variance | None, level: float) -> str | None:
     """Return a reason to reject the candidate that further seeds cannot remove, or None if there is no such reason."""
     if gain <= 0:
         return "The candidate is not better on average."
     if gain <= complexity:
         return f"The gain of {gain:.3g} is less than {_required_gain_text(complexity)}."
-    if data.sure is not None and data.sure < 1 - significance_level:
+    if data.sure is not None and data.sure < 1 - level:
         variation = f"On other validation sets of this size the gain would vary by {data.sd:.2g}."
         return f"{variation} More validation examples can decide; more seeds cannot."
-    if study is not None and study.sure is not None and study.sure < 1 - significance_level:
+    if study is not None and study.sure is not None and study.sure < 1 - level:
         return (
             f"The lead depends on which settings were tried: with a random half of the settings, the lead remains in "
             f"{share(study.sure)} of draws. More trials can decide; more seeds cannot."
@@ -262,20 +257,16 @@ def _decide_adoption(
     if trial.sure is None:
         reason = "The variation between seeds is unknown and may exceed the gain."
         return "run more seeds", _further_seed_counts(N_FIRST_SEEDS, best), reason
-    probability_text = (
-        f"The probability that the gain exceeds {_required_gain_text(complexity)} is {min(trial.sure, 0.999):.1%}"
-    )
+    text = f"The probability that the gain exceeds {_required_gain_text(complexity)} is {min(trial.sure, 0.999):.1%}"
     if trial.sure >= 1 - level:
-        return "adopt", (0, 0), f"{probability_text}, given the variation between seeds."
-    seeds = difference.repeats_needed(
-        result.gain - complexity, result.repeat_sd, level=level, power=power, max_repeats=max_seeds
-    )
+        return "adopt", (0, 0), f"{text}, given the variation between seeds."
+    gain = result.gain - complexity
+    seeds = difference.repeats_needed(gain, result.repeat_sd, level=level, power=power, max_repeats=max_seeds)
     if seeds > max_seeds:
-        reason = (
-            f"Results vary by {result.repeat_sd:.2g} between seeds, so {max_seeds} seeds each would not show such a small gain."
-        )
+        sd = f"{result.repeat_sd:.2g}"
+        reason = f"Results vary by {sd} between seeds, so {max_seeds} seeds each would not show such a small gain."
         return "do not adopt", (0, 0), reason
-    reason = f"{probability_text}. With {seeds} seeds each, a gain of this size shows with {share(power)} probability."
+    reason = f"{text}. With {seeds} seeds each, a gain of this size shows with {share(power)} probability."
     return "run more seeds", _further_seed_counts(seeds, best), reason
 
 

@@ -75,9 +75,9 @@ def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequenc
     ignored_kinds = _BUDGETS_FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
     excesses = []
     for kind, tolerance in BUDGET_TOLERANCES.items():
-        amount_of_candidate, amount_of_incumbent = (median_budget(study, trials, kind) for trials in (candidate, incumbent))
-        if kind not in ignored_kinds and amount_of_candidate > amount_of_incumbent * (1 + tolerance):
-            excesses.append(BudgetExcess(kind=kind, candidate=amount_of_candidate, incumbent=amount_of_incumbent))
+        own, other = (median_budget(study, trials, kind) for trials in (candidate, incumbent))
+        if kind not in ignored_kinds and own > other * (1 + tolerance):
+            excesses.append(BudgetExcess(kind=kind, candidate=own, incumbent=other))
     return excesses
 
 
@@ -88,11 +88,9 @@ def lost_runs_clause(candidate: ProposedSetting, incumbent: ProposedSetting) -> 
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
     failed_count, short_count = (len(runs) for runs in (candidate.failed, candidate.runs_ended_early))
     clauses = [f"{count(failed_count, 'run')} of the candidate failed"] if shares[0] > shares[1] else []
-    incumbent_count = len(incumbent.runs_ended_early)
-    if short_count > incumbent_count:
-        clauses.append(
-            f"{count(short_count, 'run')} of the candidate ended before full length ({incumbent_count} of the incumbent)"
-        )
+    other = len(incumbent.runs_ended_early)
+    if short_count > other:
+        clauses.append(f"{count(short_count, 'run')} of the candidate ended before full length ({other} of the incumbent)")
     return " and ".join(clauses)
 
 
@@ -102,11 +100,9 @@ def parse_metric_limit(study: Study, trials: Sequence[Trial], text: str, *, at_m
     value, option = as_number(bound), "--at-most" if at_most else "--at-least"
     if not name or not math.isfinite(value):
         raise AdvisorError(f"{option} takes METRIC=VALUE, such as peak_memory=24e9, not {text!r}")
-    known_names = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
-    if name not in known_names:
-        raise AdvisorError(
-            f"no run logged {name!r}, which {option} limits; the logged metrics are: {', '.join(known_names[:12])}"
-        )
+    known = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
+    if name not in known:
+        raise AdvisorError(f"no run logged {name!r}, which {option} limits; the logged metrics are: {', '.join(known[:12])}")
     values = [v for t in trials if math.isfinite(v := _last_metric_value(study, t, name))]
     mean = float(np.mean(values)) if values else None
     return Limit(metric=name, value=mean, **({"at_most": value} if at_most else {"at_least": value}))
@@ -127,11 +123,8 @@ def _is_time_fixed(study: Study) -> bool:
         return False
     time_range, step_range = (float(np.ptp(v) / max(np.median(v), 1e-300)) for v in (times, steps))
     max_ratio = _MAX_TIME_RANGE_RATIO if time_range > _USUAL_RELATIVE_TIME_RANGE else 2 * _MAX_TIME_RANGE_RATIO
-    return (
-        time_range <= BUDGET_TOLERANCES["seconds"]
-        and step_range > BUDGET_TOLERANCES["steps"]
-        and time_range < max_ratio * step_range
-    )
+    is_fixed = time_range <= BUDGET_TOLERANCES["seconds"] and time_range < max_ratio * step_range
+    return is_fixed and step_range > BUDGET_TOLERANCES["steps"]
 
 
 def _trained_steps(study: Study, trial: Trial) -> float:
@@ -143,9 +136,8 @@ def _trained_steps(study: Study, trial: Trial) -> float:
 
 
 def _training_tokens(study: Study, trial: Trial) -> float:
-    names = [
-        n for n in study.metrics if "tokens" in words_of_name(n) and not {"per", "second", "s", "sec"} & set(words_of_name(n))
-    ]
+    words_by_name = {name: set(words_of_name(name)) for name in study.metrics}
+    names = [n for n, words in words_by_name.items() if "tokens" in words and not {"per", "second", "s", "sec"} & words]
     values = [v for n in names if math.isfinite(v := _last_metric_value(study, trial, n))]
     return max(values, default=math.nan)
 

@@ -115,23 +115,22 @@ def _worthwhile_gain(text: str | None, case: GateCase) -> float:
     return gain
 
 
-def _build_sequential_test(case: GateCase, floor: NoiseFloor, worthwhile_gain: float, kept: int) -> SequentialTest:
+def _build_sequential_test(case: GateCase, floor: NoiseFloor, worthwhile: float, kept: int) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = SignificanceLevels.single_question_levels(error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY)
     else:
-        levels = SignificanceLevels.in_loop_levels(
-            *positions_in_loop(case.all_settings, case.candidate), kept, error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY
-        )
+        numbers = positions_in_loop(case.all_settings, case.candidate)
+        levels = SignificanceLevels.in_loop_levels(*numbers, kept, error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY)
     # Leave out the first run of a setting, even without a result: the setting may have been selected because of this run.
-    unselected_costs = costs[1:] if case.candidate.runs_with_result[0] is case.candidate.trials[0] else costs
-    unselected_costs = unselected_costs if len(case.candidate.trials) > 1 else unselected_costs[:0]
+    unselected = costs[1:] if case.candidate.runs_with_result[0] is case.candidate.trials[0] else costs
+    unselected = unselected if len(case.candidate.trials) > 1 else unselected[:0]
     return SequentialTest(
         RunSample.from_costs(costs),
-        RunSample.from_costs(unselected_costs) if len(unselected_costs) else None,
+        RunSample.from_costs(unselected) if len(unselected) else None,
         RunSample.from_costs(case.incumbent.costs),
         floor,
-        worthwhile_gain,
+        worthwhile,
         levels,
     )
 
@@ -144,9 +143,8 @@ def _decide_without_test(case: GateCase) -> Answer | None:
         if candidate.running:
             return case.build_answer("not decided", f"{name} is still running; ask again when it has ended.")
         if candidate.failed:
-            return case.build_answer(
-                "discard", f"{count(len(candidate.failed), 'run')} of the candidate failed, and none has a result."
-            )
+            failed_text = f"{count(len(candidate.failed), 'run')} of the candidate failed"
+            return case.build_answer("discard", f"{failed_text}, and none has a result.")
         return case.build_answer("not decided", f"No run of {name} has a result at full length.", (1, 0))
     if unknown := [quote_name(limit.metric) for limit in case.limits if limit.value is None]:
         return case.build_answer("not decided", f"The candidate did not log {listed(unknown)}, which a limit needs.")

@@ -91,9 +91,9 @@ def _judge_best_beyond(study: Study, expectation: BestBeyond) -> JudgementWithRe
     result = f"{expectation.parameter} {value_text} gave {_objective_text(study, best_beyond)}"
     if not costs_within:
         return True, f"{result}; all trials lie beyond {short_text(expectation.end)}"
-    best_cost_within = min(costs_within)
-    gain = best_cost_within - float(study.costs[best_beyond.index])
-    observed = f"{result}, the best within the old range gave {short_text(study.objective_value(best_cost_within))}"
+    best_within = min(costs_within)
+    gain = best_within - float(study.costs[best_beyond.index])
+    observed = f"{result}, the best within the old range gave {short_text(study.objective_value(best_within))}"
     if 0 < gain <= expectation.min_lead:
         observed += f"; results differ between seeds by up to {short_text(round_significant(expectation.min_lead, 2))}"
     return gain > expectation.min_lead, observed
@@ -111,10 +111,8 @@ def _judge_best_near(study: Study, expects: BestNear) -> JudgementWithReason:
         return True, result
     ratio = max(value / expects.value, expects.value / value) if value > 0 else math.inf
     distance_text = f"{short_text(ratio)} times {'higher' if value > expects.value else 'lower'}"
-    return (
-        False,
-        f"{result}, {distance_text}; the best near {short_text(expects.value)} gave {_objective_text(study, near_trials[0])}",
-    )
+    near_text = f"the best near {short_text(expects.value)} gave {_objective_text(study, near_trials[0])}"
+    return False, f"{result}, {distance_text}; {near_text}"
 
 
 def _judge_trial_share(study: Study, expectation: ShareOfTrials) -> JudgementWithReason:
@@ -132,10 +130,10 @@ def _judge_trial_share(study: Study, expectation: ShareOfTrials) -> JudgementWit
     observed = f"{count} of {total} trials {property_text} ({share(count / total)})"
     high, low = expectation.at_most, expectation.at_least
     if high is not None:
-        chance_probability = stats.binom.cdf(math.floor(high * total + 1e-9), total, expectation.was)
+        chance = stats.binom.cdf(math.floor(high * total + 1e-9), total, expectation.was)
     else:
-        chance_probability = stats.binom.sf(math.ceil((low or 0.0) * total - 1e-9) - 1, total, expectation.was)
-    if chance_probability > 0.5:
+        chance = stats.binom.sf(math.ceil((low or 0.0) * total - 1e-9) - 1, total, expectation.was)
+    if chance > 0.5:
         return None, f"{observed}; even without any change, so few trials would show such a share more than half of the time"
     is_fulfilled = (high is None or count / total <= high + 1e-9) and (low is None or count / total >= low - 1e-9)
     return is_fulfilled, observed

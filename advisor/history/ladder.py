@@ -143,24 +143,16 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
     sweeps = [s for s in groups if _count_learning_rates(s, rate) >= MIN_RATES_PER_SIZE]
     few_rates = [f"{s.size:,.10g} ({_count_learning_rates(s, rate)})" for s in groups if s not in sweeps]
     if len(sweeps) < 2:
-        too_few_text = f"; too few rates with a result at {listed(few_rates, 6)}" if few_rates else ""
-        raise AdvisorError(
-            f"a ladder needs two model sizes with at least {MIN_RATES_PER_SIZE} learning rates each{too_few_text}"
-        )
+        too_few = f"; too few rates with a result at {listed(few_rates, 6)}" if few_rates else ""
+        raise AdvisorError(f"a ladder needs two model sizes with at least {MIN_RATES_PER_SIZE} learning rates each{too_few}")
     if next_size is not None and next_size <= sweeps[-1].size:
         raise AdvisorError(f"--next must exceed the largest size of the ladder, {sweeps[-1].size:,.10g}")
     new_size = next_size or sweeps[-1].size ** 2 / sweeps[-2].size
-    notes = (
-        [
-            f"Model sizes left out, because fewer than {MIN_RATES_PER_SIZE} of their learning rates have a result: "
-            f"{listed(few_rates, 6)}."
-        ]
-        if few_rates
-        else []
-    )
-    return _LadderAnalysis(sweeps, rate).build_ladder(
-        size or "parameters", new_size, (*notes, *_ladder_notes(sweeps, rate, size))
-    )
+    notes = _ladder_notes(sweeps, rate, size)
+    if few_rates:
+        reason = f"fewer than {MIN_RATES_PER_SIZE} of their learning rates have a result"
+        notes.insert(0, f"Model sizes left out, because {reason}: {listed(few_rates, 6)}.")
+    return _LadderAnalysis(sweeps, rate).build_ladder(size or "parameters", new_size, notes)
 
 
 class _LadderAnalysis:
@@ -174,18 +166,17 @@ class _LadderAnalysis:
 
     def build_ladder(self, size: str, following: float, notes: Sequence[str]) -> Ladder:
         rates, _ = self._fit_trends(self.optima, following)
-        factor = _median_and_interval(
-            np.exp(rates.values_at_known_sizes[:, -1] - rates.values_at_known_sizes[:, 0]), 1 - TRANSFER_TEST_LEVEL
-        )
+        change = rates.values_at_known_sizes[:, -1] - rates.values_at_known_sizes[:, 0]
+        factor = _median_and_interval(np.exp(change), 1 - TRANSFER_TEST_LEVEL)
         transfer: RateTransfer = "cannot be told"
         if not any(self.ends) and factor.low > 1 / MAX_EQUAL_RATE_RATIO and factor.high < MAX_EQUAL_RATE_RATIO:
             transfer = "stays"
         elif not any(self.ends) and (factor.low > 1 or factor.high < 1):
             transfer = "moves"
         sizes = [s.size for s in self.sweeps]
-        last_prediction, own = None, self._size_result(len(self.sweeps) - 1)
+        last, own = None, self._size_result(len(self.sweeps) - 1)
         if len(self.sweeps) > 2:
-            last_prediction = self._predict_size(estimate_optima(self.points[:-1]), own.size)
+            last = self._predict_size(estimate_optima(self.points[:-1]), own.size)
         objective = self.study.spec.objective
         return Ladder(
             metric=objective.metric,
@@ -196,11 +187,9 @@ class _LadderAnalysis:
             factor=factor,
             transfer=transfer,
             next=self._predict_size(self.optima, following),
-            last=last_prediction,
-            last_rate=_judge_prediction(
-                None if last_prediction is None else last_prediction.rate, None if own.open else own.rate
-            ),
-            last_value=_judge_prediction(None if last_prediction is None else last_prediction.value, own.value),
+            last=last,
+            last_rate=_judge_prediction(last and last.rate, None if own.open else own.rate),
+            last_value=_judge_prediction(last and last.value, own.value),
             runs=propose_further_runs(sizes, self.points, self.ends) if transfer == "cannot be told" else (),
             notes=tuple(notes),
         )
@@ -229,9 +218,8 @@ class _LadderAnalysis:
         rates, costs = self._fit_trends(known_sizes, new)
         is_rate_unknown = any(self.ends[: len(known_sizes)])
         rate = None if is_rate_unknown else _median_and_interval(np.exp(rates.values_at_new_size), INTERVAL_COVERAGE)
-        return SizePrediction(
-            size=new, rate=rate, value=None if costs is None else self._objective_estimate(costs.values_at_new_size)
-        )
+        value = None if costs is None else self._objective_estimate(costs.values_at_new_size)
+        return SizePrediction(size=new, rate=rate, value=value)
 
 
 def _judge_prediction(predicted: Estimate | None, largest_size: Estimate | None) -> PredictionResult:
@@ -257,15 +245,15 @@ def _learning_rate_name(studies: Sequence[Study]) -> str:
     if len(shared) == 1:
         return shared.pop()
     listing = listed(map(clean, sorted(set().union(*names))), 6)
-    problem = (
-        f"several learning rates vary ({listing}); fix all except one" if shared else "no learning rate varies in all studies"
-    )
+    problem = f"several learning rates vary ({listing}); fix all except one"
+    if not shared:
+        problem = "no learning rate varies in all studies"
     raise AdvisorError(f"a ladder compares sweeps of one learning rate, but {problem}")
 
 
 def _find_sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[LearningRateSweep]:
     """Return the sweep of each model size, smallest size first. Raises AdvisorError if two studies have the same model size."""
-    sweep_by_size: dict[float, LearningRateSweep] = {}
+    sweeps: dict[float, LearningRateSweep] = {}
     for study in studies:
         has_failed = failures.failure_masks(study).has_failed
         trials_by_size: dict[float, list[Trial]] = {}
@@ -278,11 +266,11 @@ def _find_sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[
             fact_text = f"a number for {clean(size)}" if size is not None else "its number of parameters; pass --size NAME"
             raise AdvisorError(start_text + fact_text)
         for at, trials in trials_by_size.items():
-            if at in sweep_by_size:
+            if at in sweeps:
                 raise AdvisorError(f"two studies have the size {at:,.10g}; pass only one of them")
-            successful_trials = tuple(t for t in trials if study.comparable[t.index] and not has_failed[t.index])
-            sweep_by_size[at] = LearningRateSweep(at, study, successful_trials, tuple(t for t in trials if has_failed[t.index]))
-    return [sweep_by_size[at] for at in sorted(sweep_by_size)]
+            successful = tuple(t for t in trials if study.comparable[t.index] and not has_failed[t.index])
+            sweeps[at] = LearningRateSweep(at, study, successful, tuple(t for t in trials if has_failed[t.index]))
+    return [sweeps[at] for at in sorted(sweeps)]
 
 
 def _rates_and_costs(sweep: LearningRateSweep, rate: str) -> tuple[FloatArray, FloatArray]:
@@ -306,15 +294,11 @@ def _find_open_sweep_end(sweep: LearningRateSweep, optimum: Optimum, rate: str) 
 
 def _ladder_notes(sweeps: Sequence[LearningRateSweep], rate: str, size: str | None) -> list[str]:
     notes = []
-    varied_names = {
-        name
-        for s in sweeps
-        for name in s.study.searched
-        if name not in (rate, size) and len({t.params.get(name) for t in s.trials}) > 1
-    }
-    if varied_names:
-        names = listed(map(clean, sorted(varied_names)), 6)
-        notes.append(f"{names} also {'vary' if len(varied_names) > 1 else 'varies'} within a size; the effect counts as noise.")
+    searched = {(name, len({t.params.get(name) for t in s.trials})) for s in sweeps for name in s.study.searched}
+    varied = {name for name, value_count in searched if name not in (rate, size) and value_count > 1}
+    if varied:
+        names = listed(map(clean, sorted(varied)), 6)
+        notes.append(f"{names} also {'vary' if len(varied) > 1 else 'varies'} within a size; the effect counts as noise.")
     planned_steps = [[p for t in s.trials if math.isfinite(p := s.study.planned_steps(t))] for s in sweeps]
     steps = [float(np.median(p)) if p else 1.0 for p in planned_steps]
     if max(steps) > 1.1 * min(steps):
@@ -322,9 +306,8 @@ def _ladder_notes(sweeps: Sequence[LearningRateSweep], rate: str, size: str | No
         notes.append(f"Trials have {lengths}, depending on the size; the results hold for this scaling of steps.")
     single_seed = [s for s in sweeps if len(s.trials) == _count_learning_rates(s, rate)]
     if single_seed:
-        notes.append(
-            f"{count(len(single_seed), 'size')} of {len(sweeps)} tried each rate once; a second seed narrows intervals."
-        )
+        sizes = f"{count(len(single_seed), 'size')} of {len(sweeps)}"
+        notes.append(f"{sizes} tried each rate once; a second seed narrows intervals.")
     return notes
 
 

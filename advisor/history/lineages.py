@@ -49,8 +49,7 @@ def read_lineages(
     groups = lineages(reader.studies_in_store)
     matching_groups = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
     if name is not None and not matching_groups:
-        # The name may be the id of an experiment. If no experiment has this id or name, the method `reader.experiment` raises
-        # an error that lists the experiments.
+        # The name may be the id of an experiment. For an unknown one, `reader.experiment` raises an error that lists all.
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
     groups_to_show = [g for g in groups if g in matching_groups and (name is not None or len(g) > 1)]

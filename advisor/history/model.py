@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from statistics import fmean
 from typing import Literal
 
 from advisor.model.frozen import FrozenModel
@@ -91,21 +92,21 @@ class History(FrozenModel):
 
 def hit_rates(outcomes: Iterable[Outcome]) -> tuple[HitRate, ...]:
     """Count, for each rule, how many of its predictions came true; sorted by rule id."""
-    outcomes_by_rule: dict[str, list[Outcome]] = {}
+    by_rule: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        outcomes_by_rule.setdefault(outcome.prediction.rule, []).append(outcome)
+        by_rule.setdefault(outcome.prediction.rule, []).append(outcome)
     rates = []
-    for rule, of_rule in sorted(outcomes_by_rule.items()):
+    for rule, of_rule in sorted(by_rule.items()):
         counts = Counter(o.judged for o in of_rule)
-        judged_predictions = [o.prediction for o in of_rule if o.judged != "cannot tell"]
-        stated_probabilities = [p.probability for p in judged_predictions if p.probability is not None]
+        judged = [o.prediction for o in of_rule if o.judged != "cannot tell"]
+        stated = [p.probability for p in judged if p.probability is not None]
         rates.append(
             HitRate(
                 rule=rule,
                 kept=counts["kept"],
                 not_kept=counts["not kept"],
                 cannot_tell=counts["cannot tell"],
-                stated=round(sum(stated_probabilities) / len(stated_probabilities), 3) if stated_probabilities else None,
+                stated=round(fmean(stated), 3) if stated else None,
             )
         )
     return tuple(rates)

@@ -56,32 +56,32 @@ class StudyWithEarlierTrials:
     not count."""
 
 
-def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> StudyWithEarlierTrials:
+def add_earlier_trials(later: Study, earlier: Sequence[Study]) -> StudyWithEarlierTrials:
     """Return the study with the trials of earlier rounds (oldest first) that count as its data, placed before its own trials."""
-    trial_sources: list[tuple[Study, Trial]] = []
+    sources: list[tuple[Study, Trial]] = []
     trials_outside: list[Trial] = []
     counted_trials, notes = [], []
-    facts = _common_facts(later_study)
-    for number, study in zip(round_numbers([*earlier_rounds, later_study]), earlier_rounds, strict=False):
+    facts = _common_facts(later)
+    for number, study in zip(round_numbers([*earlier, later]), earlier, strict=False):
         ended_trials = [t for t in study.trials if study.ended[t.index]]
-        problem = _reason_incomparable(later_study, study)
-        exclusion_counts: Counter[str] = Counter()
+        problem = _reason_incomparable(later, study)
+        exclusions: Counter[str] = Counter()
         for trial in ended_trials:
-            reasons = [problem] if problem else list(_exclusion_reasons(later_study, study, trial, facts))
+            reasons = [problem] if problem else list(_exclusion_reasons(later, study, trial, facts))
             if not reasons:
-                trial_sources.append((study, _assign_to_round(study, trial, number)))
+                sources.append((study, _assign_to_round(study, trial, number)))
             else:
-                exclusion_counts[reasons[0]] += 1
+                exclusions[reasons[0]] += 1
                 trials_outside += [trial] if set(reasons) == {OUTSIDE_SPACE_REASON} else []
-        counted_trials.append(len(ended_trials) - exclusion_counts.total())
-        notes.append(_round_note(study, number, counted_trials[-1], exclusion_counts))
+        counted_trials.append(len(ended_trials) - exclusions.total())
+        notes.append(_round_note(study, number, counted_trials[-1], exclusions))
     if trials_outside:
-        later_study = replace(later_study, outside=tuple(trials_outside))
-    if trial_sources:
-        trial_sources += [(later_study, _assign_to_round(later_study, trial, None)) for trial in later_study.trials]
-        all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(trial_sources))
-        later_study = replace(later_study, trials=all_trials, metrics=_concatenated_metrics(later_study.metrics, trial_sources))
-    return StudyWithEarlierTrials(later_study, tuple(counted_trials), tuple(notes))
+        later = replace(later, outside=tuple(trials_outside))
+    if sources:
+        sources += [(later, _assign_to_round(later, trial, None)) for trial in later.trials]
+        all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(sources))
+        later = replace(later, trials=all_trials, metrics=_concatenated_metrics(later.metrics, sources))
+    return StudyWithEarlierTrials(later, tuple(counted_trials), tuple(notes))
 
 
 def _concatenated_metrics(names: Iterable[str], sources: Sequence[tuple[Study, Trial]]) -> dict[str, CurveBlock]:
@@ -108,28 +108,28 @@ def _assign_to_round(study: Study, trial: Trial, number: int | None) -> Trial:
     return replace(trial, name=name, round=number, facts={"study": study.name, **trial.facts})
 
 
-def _reason_incomparable(later_study: Study, study: Study) -> str | None:
-    if study.spec.objective != later_study.spec.objective:
+def _reason_incomparable(later: Study, study: Study) -> str | None:
+    if study.spec.objective != later.spec.objective:
         return "have another objective"
-    if later_study.probe is not None or study.probe is not None:
+    if later.probe is not None or study.probe is not None:
         return "are probe runs" if study.probe is not None else "are not probe runs"
-    if dict(study.spec.schedule or {}) != dict(later_study.spec.schedule or {}):
+    if dict(study.spec.schedule or {}) != dict(later.spec.schedule or {}):
         return "used another learning-rate schedule"
     return None
 
 
-def _exclusion_reasons(later_study: Study, study: Study, trial: Trial, facts: Mapping[str, str | None]) -> Iterator[str]:
-    params = later_study.spec.with_computed_values(trial.params)
-    logged_names = {name for t in later_study.trials for name in t.params}
-    for name, parameter in later_study.spec.parameters.items():
+def _exclusion_reasons(later: Study, study: Study, trial: Trial, facts: Mapping[str, str | None]) -> Iterator[str]:
+    params = later.spec.with_computed_values(trial.params)
+    logged_names = {name for t in later.trials for name in t.params}
+    for name, parameter in later.spec.parameters.items():
         if name in params or parameter.role == "derived" or not meets_condition(parameter, params):
             continue
         old = study.spec.parameters.get(name)
         if parameter.searched or (name in logged_names and (old is None or old.value != parameter.value)):
             yield f"had no {name}"
-    if not trials_in_space(later_study.spec, [trial]):
+    if not trials_in_space(later.spec, [trial]):
         yield OUTSIDE_SPACE_REASON
-    planned_steps, own_steps = study.planned_steps(trial), later_study.spec.max_train_steps
+    planned_steps, own_steps = study.planned_steps(trial), later.spec.max_train_steps
     if own_steps is not None and math.isfinite(planned_steps) and planned_steps != own_steps:
         yield f"trained for {planned_steps:,.0f} steps instead of {own_steps:,}"
     for name, reason in {**_FACTS_THAT_MUST_AGREE, **_FACTS_OFF_IF_MISSING}.items():
@@ -138,17 +138,15 @@ def _exclusion_reasons(later_study: Study, study: Study, trial: Trial, facts: Ma
             yield reason
 
 
-def _common_facts(later_study: Study) -> dict[str, str | None]:
+def _common_facts(later: Study) -> dict[str, str | None]:
     """Return the logged facts that have the same value in all trials that logged them. If no trial logged a fact, its value is
     None."""
-    varying_names = {name for name, varies in _FACTS_THAT_MAY_DIFFER.items() if any(map(varies, later_study.searched))}
-    values: dict[str, set[str | None]] = {
-        name: {t.facts[name] for t in later_study.trials if name in t.facts}
-        for name in _FACTS_THAT_MUST_AGREE
-        if name not in varying_names
-    }
+    varying = {name for name, varies in _FACTS_THAT_MAY_DIFFER.items() if any(map(varies, later.searched))}
+    values: dict[str, set[str | None]] = {}
+    for name in _FACTS_THAT_MUST_AGREE.keys() - varying:
+        values[name] = {t.facts[name] for t in later.trials if name in t.facts}
     for name in _FACTS_OFF_IF_MISSING:
-        values[name] = {t.facts.get(name) for t in later_study.trials if "schema" in t.facts}
+        values[name] = {t.facts.get(name) for t in later.trials if "schema" in t.facts}
     return {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
 
 

@@ -75,10 +75,10 @@ def add_predictions(
     follows. Probes (short diagnostic runs) and repeats get no predictions."""
     kind_by_rule = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
-    specs_with_predictions, old_spec = [], initial_draft(study)
+    new_specs, old_spec = [], initial_draft(study)
     for spec in specs:
         if spec.probe is not None:
-            specs_with_predictions.append(spec)
+            new_specs.append(spec)
             continue
         # Newly fixed nuisance hyperparameters keep their old ranges here, because few trials have exactly the fixed values.
         space = {n: p for n, p in spec.parameters.items() if not is_training_length(n)}
@@ -87,17 +87,16 @@ def add_predictions(
         predictions = []
         for finding in findings:
             if any(_is_followed(study, c, old_spec, spec) for c in finding.changes):
-                predicted = _PREDICTORS[kind_by_rule.get(finding.rule, "settled")](
-                    _PredictionBasis(study, finding, spec, trials_inside)
-                )
+                basis = _PredictionBasis(study, finding, spec, trials_inside)
+                predicted = _PREDICTORS[kind_by_rule.get(finding.rule, "settled")](basis)
                 if predicted is not None:
                     predictions.append(_rounded_prediction(finding, *predicted))
         # Several findings of one rule may make the same prediction, for example about several unimportant hyperparameters.
-        distinct_predictions = {(p.rule, p.expects): p for p in reversed(predictions)}
-        update = {"predictions": tuple(reversed(distinct_predictions.values()))[:MAX_PREDICTIONS]}
-        specs_with_predictions.append(spec.model_copy(update=update))
+        distinct = {(p.rule, p.expects): p for p in reversed(predictions)}
+        update = {"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]}
+        new_specs.append(spec.model_copy(update=update))
         old_spec = spec
-    return tuple(specs_with_predictions)
+    return tuple(new_specs)
 
 
 def _is_followed(study: Study, change: Change, old_spec: StudySpec, new_spec: StudySpec) -> bool:
@@ -108,33 +107,30 @@ def _is_followed(study: Study, change: Change, old_spec: StudySpec, new_spec: St
 
 
 def _rounded_prediction(finding: Finding, expected: Expected, probability: float | None) -> Prediction:
-    update = {
-        name: round_significant(value, 6 if name in ("value", "than", "end") else 3)
-        for name, value in expected
-        if isinstance(value, float)
-    }
+    digits = dict.fromkeys(("value", "than", "end"), 6)
+    update = {name: round_significant(v, digits.get(name, 3)) for name, v in expected if isinstance(v, float)}
     if probability is not None:
         probability = round(min(max(probability, 1 - MAX_STATED_PROBABILITY), MAX_STATED_PROBABILITY), 3)
     expected = expected.model_copy(update=update)
     return Prediction(rule=finding.rule, subject=finding.subject, expects=expected, probability=probability)
 
 
-def is_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySpec) -> bool:
+def is_change_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
     """Return True if the later study file contains the change and the earlier file does not. A change that the later file
     contains only in part also counts."""
     match change:
         case SetRange():
-            old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
+            old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
             return new is not None and new.numeric and _moves_range(change, old, new)
         case FixParameter():
-            old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
+            old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
             return new is not None and new.value == change.value and (old is None or old.value != change.value)
         case AddParameter():
-            return change.name in later_spec.searched and change.name not in earlier_spec.searched
+            return change.name in after.searched and change.name not in before.searched
         case SetField():
-            return bool(change.value == getattr(later_spec, change.field) != getattr(earlier_spec, change.field))
+            return bool(change.value == getattr(after, change.field) != getattr(before, change.field))
         case SetSchedule():
-            old_schedule, new_schedule = earlier_spec.schedule or {}, later_spec.schedule or {}
+            old_schedule, new_schedule = before.schedule or {}, after.schedule or {}
             return any(new_schedule.get(k) == v and old_schedule.get(k) != v for k, v in change.schedule.items())
     return False
 
@@ -179,25 +175,25 @@ def _chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyo
     A Gaussian process over all hyperparameters forecasts the results of the settings that the sampler seed of the next study
     determines. High costs are compressed before the fit, so that a few bad trials do not hide how results change towards the
     end of the range."""
-    tried_settings = settings.read_settings(study)
-    has_result = ~tried_settings.failed
+    tried = settings.read_settings(study)
+    has_result = ~tried.failed
     if not has_result.any():
         return None
     try:
-        points = list(draw_trials(after, min(after.trials or len(tried_settings), MAX_FORECAST_SETTINGS)))
+        points = list(draw_trials(after, min(after.trials or len(tried), MAX_FORECAST_SETTINGS)))
     except AdvisorError:  # an adaptive sampler chooses settings by results, so the settings are not known yet
         return None
-    names = [*tried_settings.numeric, *tried_settings.choices]
-    new_positions = [study.spec.parameters[n].to_positions([p.get(n, "") for p in points]) for n in names]
-    chosen_indices = np.flatnonzero(has_result)[choose_evenly_by_rank(tried_settings.costs[has_result])]
-    columns = [[u[chosen_indices] for u in axes.values()] for axes in (tried_settings.numeric, tried_settings.choices)]
+    names = [*tried.numeric, *tried.choices]
+    new = [study.spec.parameters[n].to_positions([p.get(n, "") for p in points]) for n in names]
+    chosen = np.flatnonzero(has_result)[choose_evenly_by_rank(tried.costs[has_result])]
+    columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
     value_to_beat = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]
-    costs = np.append(tried_settings.costs[chosen_indices], value_to_beat)
-    values = surface.compress_costs(costs, _LINEAR_SHARE)[: len(chosen_indices)]
-    results = surface.draw_results_at_points(columns[0], columns[1], values, new_positions)
+    costs = np.append(tried.costs[chosen], value_to_beat)
+    values = surface.compress_costs(costs, _LINEAR_SHARE)[: len(chosen)]
+    results = surface.draw_results_at_points(columns[0], columns[1], values, new)
     if not len(results) or expectation.parameter not in names:
         return None
-    positions = new_positions[names.index(expectation.parameter)]
+    positions = new[names.index(expectation.parameter)]
     is_beyond = positions > 1 if expectation.side == "high" else positions < 0
     if not is_beyond.any():
         return None
@@ -219,9 +215,8 @@ def _predict_longer_training(case: _PredictionBasis) -> PredictedResult | None:
     improving_endings = [e for e in endings if e.trial.id in finding.trials] or endings
     ending = improving_endings[0]
     length_ratio = (new_spec.max_train_steps or 0) / curve_tails.median_planned_steps(study, improving_endings)
-    forecast = curve_tails.forecast_longer_training(
-        study, ending, ending.end.share_of_forecast_gain(length_ratio), PREDICTION_COVERAGE
-    )
+    share = ending.end.share_of_forecast_gain(length_ratio)
+    forecast = curve_tails.forecast_longer_training(study, ending, share, PREDICTION_COVERAGE)
     probability = (1 + PREDICTION_COVERAGE) / 2
     costs = study.cost_curve(study.ranked()[0]).finite.values
     best, sign = float(costs.min()), 1.0 if study.minimize else -1.0
@@ -264,9 +259,9 @@ def _predict_fewer_failures(case: _PredictionBasis) -> PredictedResult | None:
     ended_trials = _ended_trials(study)
     was = sum(bool(has_failed[t.index]) for t in ended_trials) / max(len(ended_trials), 1)
     trials_inside = case.trials_in_next_space
-    bound, probability = _upper_bound_of_share(
-        sum(bool(has_failed[t.index]) for t in trials_inside), len(trials_inside), new_spec.trials or len(ended_trials), was
-    )
+    failed_count = sum(bool(has_failed[t.index]) for t in trials_inside)
+    new_count = new_spec.trials or len(ended_trials)
+    bound, probability = _upper_bound_of_share(failed_count, len(trials_inside), new_count, was)
     return ShareOfTrials(of="failed", at_most=bound, was=was), probability
 
 

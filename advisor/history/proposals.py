@@ -122,14 +122,14 @@ def proposed_settings(study: Study, key: repeats.SettingKeyFunction) -> list[Pro
             (setting.trials, setting.costs, setting.failed) if setting is not None else ((), np.empty(0), ())
         )
         failed_ids = {t.id for t in failed}
-        failed_trials = [t for t in trials if t.id in failed_ids or t.status in ("diverged", "infeasible", "not_learned")]
-        short_runs = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed_trials]
+        all_failed = [t for t in trials if t.id in failed_ids or t.status in ("diverged", "infeasible", "not_learned")]
+        short_runs = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in all_failed]
         records = [r for t in trials if (r := _records_by_metric(t).get(study.spec.objective.metric)) is not None]
         record = max(records, key=lambda r: r.at, default=None)
         last_kept_record = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
         if record is not None and last_kept_record is not None:  # the latest decision to keep the setting stays valid
             record = replace(record, kept_at=last_kept_record.kept_at, kept_against=last_kept_record.kept_against)
-        unreplaced_runs = _drop_superseded_runs(failed_trials, results), _drop_superseded_runs(short_runs, results)
+        unreplaced_runs = _drop_superseded_runs(all_failed, results), _drop_superseded_runs(short_runs, results)
         settings.append(ProposedSetting(setting_key, name, tuple(trials), results, costs, *unreplaced_runs, record))
     return settings
 
@@ -164,12 +164,11 @@ def updated_tag_text(record: GateRecord, old_value: str = "") -> str:
         old_records = json.loads(old_value)
     except (ValueError, RecursionError):
         old_records = {}
-    other_records = (
-        {m: entry for m, entry in old_records.items() if isinstance(entry, dict)} if isinstance(old_records, dict) else {}
-    )
+    old_records = old_records if isinstance(old_records, dict) else {}
+    others = {metric: entry for metric, entry in old_records.items() if isinstance(entry, dict)}
     entry = {name: value for name, value in asdict(record).items() if name != "metric" and value not in (None, "", ())}
     rounded_times = {name: round(entry[name], 3) for name in ("at", "kept_at") if name in entry}
-    return json.dumps({**other_records, record.metric: {**entry, **rounded_times}})
+    return json.dumps({**others, record.metric: {**entry, **rounded_times}})
 
 
 def noise_floor(settings: Sequence[ProposedSetting]) -> NoiseFloor | None:
@@ -222,10 +221,8 @@ def positions_in_loop(settings: Sequence[ProposedSetting], candidate: ProposedSe
 def describe_setting_differences(candidate: ProposedSetting, incumbent: ProposedSetting) -> tuple[str, ...]:
     """Return the differences between the settings of candidate and incumbent, one phrase for each."""
     own, other = dict(candidate.key), dict(incumbent.key)
-    names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
-    return tuple(
-        f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}" for n in dict.fromkeys(names)
-    )
+    names = dict.fromkeys(n for n in (*own, *other) if own.get(n) != other.get(n))
+    return tuple(f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}" for n in names)
 
 
 def find_trials(study: Study, text: str, experiment: str, key: repeats.SettingKeyFunction = repeats.key) -> tuple[Trial, ...]:
@@ -233,35 +230,33 @@ def find_trials(study: Study, text: str, experiment: str, key: repeats.SettingKe
 
     key: function that returns the key of a trial's setting; trials with equal keys are repeats of one setting. Raises
     AdvisorError if no trial matches, or if the text names trials of different settings."""
-    named_trials = [t for t in study.trials if text in (t.name, t.id, logged_run_name(t))]
-    if not named_trials and len(text) >= _MIN_RUN_ID_CHARS:
-        named_trials = [t for t in study.trials if t.id.startswith(text)]
-    if len({key(t) for t in named_trials}) > 1:
+    named = [t for t in study.trials if text in (t.name, t.id, logged_run_name(t))]
+    if not named and len(text) >= _MIN_RUN_ID_CHARS:
+        named = [t for t in study.trials if t.id.startswith(text)]
+    if len({key(t) for t in named}) > 1:
         raise AdvisorError(
-            f"{len(named_trials)} trials of {experiment!r} are called {text!r} and differ in their settings; pass an id"
+            f"{len(named)} trials of {experiment!r} are called {text!r} and differ in their settings; pass an id"
         )
-    if named_trials:
-        return tuple(t for t in study.trials if key(t) == key(named_trials[0]))
-    if matching_trials := tuple(t for t in study.trials if len(text) >= _MIN_COMMIT_CHARS and t.commit.startswith(text)):
-        return matching_trials
-    values_by_name = parse_filters(text)
-    if not values_by_name:
-        example_names = ", ".join(t.name for t in study.trials[:5])
+    if named:
+        return tuple(t for t in study.trials if key(t) == key(named[0]))
+    if matching := tuple(t for t in study.trials if len(text) >= _MIN_COMMIT_CHARS and t.commit.startswith(text)):
+        return matching
+    values = parse_filters(text)
+    if not values:
+        examples = ", ".join(t.name for t in study.trials[:5])
         raise AdvisorError(
-            f"experiment {experiment!r} has no trial {text!r}; its trials are {example_names}, ...; you can also give NAME=VALUE"
+            f"experiment {experiment!r} has no trial {text!r}; its trials are {examples}, ...; you can also give NAME=VALUE"
         )
-    for name in values_by_name:
+    for name in values:
         if not any(name in t.params or name in t.tags for t in study.trials):
-            known_names = ", ".join(sorted({n for t in study.trials for n in (*t.params, *t.tags)})[:12])
-            raise AdvisorError(f"no trial of {experiment!r} has a hyperparameter {name!r}; they have: {known_names}")
-    matching_trials = tuple(
-        t
-        for t in study.trials
-        if all(matches_filter_value(t.params.get(n, t.tags.get(n)), v) for n, v in values_by_name.items())
+            known = ", ".join(sorted({n for t in study.trials for n in (*t.params, *t.tags)})[:12])
+            raise AdvisorError(f"no trial of {experiment!r} has a hyperparameter {name!r}; they have: {known}")
+    matching = tuple(
+        t for t in study.trials if all(matches_filter_value(t.params.get(n, t.tags.get(n)), v) for n, v in values.items())
     )
-    if not matching_trials:
+    if not matching:
         raise AdvisorError(f"no trial of {experiment!r} has {text}")
-    return matching_trials
+    return matching
 
 
 def parse_filters(text: str) -> Mapping[str, str]:

@@ -77,14 +77,12 @@ def hindsight(study: Study) -> Hindsight | None:
     policy = Policy()
     if study.probe is not None or not any(len(study.cost_curve(t)) > 1 for t in study.trials):
         return None
-    trials_or_reason = _trials_to_replay(study, policy)
-    if not isinstance(trials_or_reason, str) and (tied := ties.reason_settings_tie(study)) is not None:
-        trials_or_reason = f"the results do not rank the settings: {tied}"
-    return (
-        Hindsight(reason=trials_or_reason)
-        if isinstance(trials_or_reason, str)
-        else _replay_guard(study, policy, trials_or_reason)
-    )
+    runs = _trials_to_replay(study, policy)
+    if isinstance(runs, str):
+        return Hindsight(reason=runs)
+    if (tied := ties.reason_settings_tie(study)) is not None:
+        return Hindsight(reason=f"the results do not rank the settings: {tied}")
+    return _replay_guard(study, policy, runs)
 
 
 # --- which trials can be replayed -----------------------------------------------------------------------------------------------
@@ -104,29 +102,26 @@ def _trials_to_replay(study: Study, policy: Policy) -> list[_ReplayedTrial] | st
     own = [t for t in study.trials if t.round is None and t.status != "no_data"]
     if any(t.status == "running" for t in own):
         return "trials still run"
-    trained_trials = [t for t in own if len(study.cost_curve(t))]
-    lengths_and_schedules = Counter(
-        (study.planned_steps(t), schedules.read_schedule(study, t).logged_kind) for t in trained_trials if _is_complete(t)
-    )
-    if not lengths_and_schedules:
+    trained = [t for t in own if len(study.cost_curve(t))]
+    complete = [t for t in trained if _is_complete(t)]
+    kinds = Counter((study.planned_steps(t), schedules.read_schedule(study, t).logged_kind) for t in complete)
+    if not kinds:
         return "no trial is complete"
-    length, kind = lengths_and_schedules.most_common(1)[0][0]
+    length, kind = kinds.most_common(1)[0][0]
     if not math.isfinite(length):
         return "the planned length of the trials is unknown"
-    replayed_trials = []
-    for t in trained_trials:  # without those that were cut short, because the rest of their curve is unknown
+    runs = []
+    for t in trained:  # without those that were cut short, because the rest of their curve is unknown
         curve, own_length = study.cost_curve(t), study.planned_steps(t)
         has_usual_length = abs(own_length - length) <= MAX_RELATIVE_LENGTH_DIFFERENCE * length
         has_final_result = _is_complete(t) or t.status in ("diverged", "infeasible")
         if has_usual_length and has_final_result and schedules.read_schedule(study, t).logged_kind == kind:
             progress = TrialProgress(curve.steps, curve.values, own_length)
             began, end = (math.nan if time is None else time for time in (t.started, t.ended))
-            replayed_trials.append(
-                _ReplayedTrial(t, progress, _is_complete(t) and math.isfinite(progress.best[-1]), began, end)
-            )
-    return _reason_against_replay(policy, replayed_trials, len(trained_trials)) or sorted(
-        replayed_trials, key=lambda r: (r.start_time, r.trial.index)
-    )
+            is_complete = _is_complete(t) and math.isfinite(progress.best[-1])
+            runs.append(_ReplayedTrial(t, progress, is_complete, began, end))
+    runs.sort(key=lambda r: (r.start_time, r.trial.index))
+    return _reason_against_replay(policy, runs, len(trained)) or runs
 
 
 def _is_complete(trial: Trial) -> bool:
@@ -179,21 +174,20 @@ def halving_stopper(eta: int) -> Stopper:
     """Return a stopper like `optuna.pruners.SuccessiveHalvingPruner`, for one replay. The rungs are at 1 / eta^3, 1 / eta^2 and 1 /
     eta of the training. A trial continues beyond a rung if its cost is among the best 1 / eta of the costs of all trials that have
     reached the rung."""
-    rung_divisors = [eta**k for k in (3, 2, 1)]
-    costs_by_rung: list[list[float]] = [[] for _ in rung_divisors]
-    rungs_reached: dict[int, int] = {}
+    divisors = [eta**k for k in (3, 2, 1)]
+    rung_costs: list[list[float]] = [[] for _ in divisors]
+    reached: dict[int, int] = {}
 
     def should_stop(trial: TrialProgress, at: int, _: Sequence[TrialProgress]) -> bool:
         cost = float(trial.costs[at])
-        while (rung := rungs_reached.get(id(trial), 0)) < len(rung_divisors) and trial.steps[
-            at
-        ] >= trial.length / rung_divisors[rung]:
+        step = trial.steps[at]
+        while (rung := reached.get(id(trial), 0)) < len(divisors) and step >= trial.length / divisors[rung]:
             if math.isnan(cost):
                 return True
-            costs_by_rung[rung].append(cost)
-            if cost > sorted(costs_by_rung[rung])[max(0, len(costs_by_rung[rung]) // eta - 1)]:
+            rung_costs[rung].append(cost)
+            if cost > sorted(rung_costs[rung])[max(0, len(rung_costs[rung]) // eta - 1)]:
                 return True
-            rungs_reached[id(trial)] = rung + 1
+            reached[id(trial)] = rung + 1
         return False
 
     return should_stop
@@ -230,22 +224,17 @@ def _restrict_to_complete_siblings(complete_ids: set[int], stopper: Stopper) -> 
 
 
 def _replay_guard(study: Study, policy: Policy, runs: Sequence[_ReplayedTrial]) -> Hindsight:
-    progress_of_trials = [r.progress for r in runs]
+    progress = [r.progress for r in runs]
     complete_ids = {id(r.progress) for r in runs if r.is_complete}
-    worker_count = mean_concurrency([(r.start_time, r.end_time) for r in runs])
-    stopper_factories = {"guard": lambda: _guard_stopper_for_trials(policy, runs), **pruning_stoppers()}
-    sd_and_freedom = repeats.variance_between_seeds([s for s in repeats.full_length_settings(study) if len(s.trials) > 1])
-    guard, *others = replay_outcomes(
-        progress_of_trials,
-        complete_ids,
-        stopper_factories,
-        worker_count,
-        noise=sd_and_freedom[0] if sd_and_freedom is not None else 0.0,
-    )
-    best, orders = min(PROTECTED_BEST_TRIALS, len(complete_ids)), len(_trial_orders(progress_of_trials))
+    workers = mean_concurrency([(r.start_time, r.end_time) for r in runs])
+    stoppers = {"guard": lambda: _guard_stopper_for_trials(policy, runs), **pruning_stoppers()}
+    seed_variance = repeats.variance_between_seeds([s for s in repeats.full_length_settings(study) if len(s.trials) > 1])
+    noise = 0.0 if seed_variance is None else seed_variance[0]
+    guard, *others = replay_outcomes(progress, complete_ids, stoppers, workers, noise=noise)
+    best, orders = min(PROTECTED_BEST_TRIALS, len(complete_ids)), len(_trial_orders(progress))
     return Hindsight(
         trials=len(runs),
-        workers=worker_count,
+        workers=workers,
         best=best,
         orders=orders,
         guard=guard,

@@ -139,15 +139,13 @@ class Policy:
         bounds = None
         for k in evaluations:
             best, own = float(trial.best[k]), float(trial.extrapolated_gain[k])
-            costs_of_siblings = np.array([s.best_until(float(trial.steps[k])) for s in siblings])
-            largest_later_decrease = (
-                max(0.0, float((np.minimum(costs_of_siblings, best) - finals).max()))
-                if np.isfinite(costs_of_siblings).all()
-                else math.inf
-            )
-            if not best - incumbent > margin * largest_later_decrease or best <= np.median(costs_of_siblings):
+            costs = np.array([s.best_until(float(trial.steps[k])) for s in siblings])
+            later = math.inf
+            if np.isfinite(costs).all():
+                later = max(0.0, float((np.minimum(costs, best) - finals).max()))
+            if not best - incumbent > margin * later or best <= np.median(costs):
                 return None
-            bounds = bounds or ImprovementBounds(int(trial.steps[k]), best, incumbent, largest_later_decrease, own)
+            bounds = bounds or ImprovementBounds(int(trial.steps[k]), best, incumbent, later, own)
         return bounds
 
     def has_enough_evaluations(self, siblings: Sequence[TrialProgress]) -> bool:

@@ -134,12 +134,9 @@ class _TrialJudge:
         times = self.study.cost_curve(trial).times
         if (np.diff(times[np.isfinite(times)]) < 0).any():
             yield say("The evaluations of {trial} are out of order: a later step was logged earlier.", trial=name)
-        if len(siblings) < self.policy.siblings:
-            yield say(
-                "{count} trials with the same length and schedule are complete; {needed} are needed.",
-                count=len(siblings),
-                needed=self.policy.siblings,
-            )
+        if (count := len(siblings)) < self.policy.siblings:
+            text = "{count} trials with the same length and schedule are complete; {needed} are needed."
+            yield say(text, count=count, needed=self.policy.siblings)
         elif not self.policy.has_enough_evaluations(siblings):
             yield say("Trials are evaluated fewer than {count} times.", count=self.policy.evaluations)
 
@@ -172,17 +169,17 @@ class _TrialJudge:
         )
 
     def _stuck_text(self, trial: Trial, own: TrialProgress, siblings: Sequence[TrialProgress]) -> Message | None:
-        improvement_steps = improvement_steps_of_siblings(own, len(own.steps) - 1, siblings, self.policy)
-        if improvement_steps is None:
+        steps = improvement_steps_of_siblings(own, len(own.steps) - 1, siblings, self.policy)
+        if steps is None:
             return None
         return say(
             "{trial} is still where it began after {done} of its training; {left} of {count} completed trials left their first "
             "value, the last of them after {last}.",
             trial=Name(trial.name),
             done=Percent(min(1.0, own.steps[-1] / own.length)),
-            left=len(improvement_steps),
+            left=len(steps),
             count=len(siblings),
-            last=Percent(max(improvement_steps) / own.length),
+            last=Percent(max(steps) / own.length),
         )
 
     def _diverging_text(self, trial: Trial, own: TrialProgress) -> Message | None:
@@ -215,14 +212,11 @@ def improvement_steps_of_siblings(
     best = min(float(s.best[-1]) for s in siblings)
     if _first_improvement_step(trial, best) <= trial.steps[at]:
         return None
-    improvement_steps = [step for s in siblings if (step := _first_improvement_step(s, best)) < math.inf]
-    if len(improvement_steps) < max(1.0, 0.5 * len(siblings)):
+    steps = [step for s in siblings if (step := _first_improvement_step(s, best)) < math.inf]
+    if len(steps) < max(1.0, 0.5 * len(siblings)):
         return None
-    return (
-        improvement_steps
-        if trial.steps[at] >= exceedance_margin(len(improvement_steps), policy.max_false_stuck_share) * max(improvement_steps)
-        else None
-    )
+    margin = exceedance_margin(len(steps), policy.max_false_stuck_share)
+    return steps if trial.steps[at] >= margin * max(steps) else None
 
 
 def _first_improvement_step(trial: TrialProgress, best: float) -> float:
@@ -235,9 +229,8 @@ def _first_improvement_step(trial: TrialProgress, best: float) -> float:
 def lost_share_if_diverging(trial: TrialProgress, at: int, policy: Policy) -> float | None:
     """Return the share of its improvement that a trial has lost if it diverges at evaluation `at` and those just before; else
     None."""
-    lost_shares = [
-        _lost_share_at(trial, k, 2 * policy.successive_evaluations) for k in range(at, at - policy.successive_evaluations, -1)
-    ]
+    count = policy.successive_evaluations
+    lost_shares = [_lost_share_at(trial, k, 2 * count) for k in range(at, at - count, -1)]
     return None if None in lost_shares else lost_shares[0]
 
 
