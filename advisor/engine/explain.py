@@ -36,7 +36,14 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
 
     def with_explanation(effect: Finding) -> Finding:
         causes = [
-            (not link.relation.waits, goals.index(cause.goal), order[_finding_group(cause)], i, link, cause)
+            (
+                not link.relation.waits,
+                goals.index(cause.goal),
+                order[cause.rule, finding_place(cause), cause.severity],
+                i,
+                link,
+                cause,
+            )
             for i, cause in enumerate(findings)
             for link in causal_links
             if (link.cause, link.effect) == (cause.rule, effect.rule) and link.applies(effect, cause)
@@ -79,10 +86,6 @@ def find_first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
 
 
 # --- the causal graph ----------------------------------------------------------------------------------------------------------
-
-
-def _finding_group(finding: Finding) -> FindingGroup:
-    return finding.rule, finding_place(finding), finding.severity
 
 
 def find_causal_links(rules: Iterable[Rule]) -> tuple[CausalLink, ...]:

@@ -79,15 +79,12 @@ def _findings_of_rule(rule: Rule, study: Study) -> tuple[Finding, ...]:
     return findings
 
 
-def _is_about_networks(rule: Rule) -> bool:
-    chapter = chapter_of_rule(rule)
-    return chapter not in NON_NETWORK_CHAPTERS and chapter in rule_chapters()
-
-
 def _reason_rule_does_not_apply(study: Study, rule: Rule) -> str | None:
+    chapter = chapter_of_rule(rule)
+    is_about_networks = chapter not in NON_NETWORK_CHAPTERS and chapter in rule_chapters()
     if study.probe is not None and study.probe not in rule.probes:
         return f"the runs are a {study.probe} probe, which cannot show this problem"
-    if study.kind in rule.not_for or (study.kind == "no-network" and _is_about_networks(rule)):
+    if study.kind in rule.not_for or (study.kind == "no-network" and is_about_networks):
         reason = _WORKLOAD_MISMATCH_REASONS.get(study.kind, f"the workload is {study.kind}")
         return f"{reason}; pass --kind if that is wrong"
     if study.target is not None and rule.compares_results:

@@ -100,9 +100,8 @@ class OpenStudy:
             self._current.record(Exit(1, interrupted=True))
         retry_while_unreachable(lambda: self._ledger.deliver_left_records(self._records))
         first_seed = default_seed(self.spec) if seed is None else seed
-        queue = make_queue(
-            self.spec, count, first_seed=first_seed, read_earlier=lambda: retry_while_unreachable(self._ledger.preceding_trials)
-        )
+        read_earlier = partial(retry_while_unreachable, self._ledger.preceding_trials)
+        queue = make_queue(self.spec, count, first_seed=first_seed, read_earlier=read_earlier)
         done_keys = {entry.key for entry in retry_while_unreachable(self._ledger.entries) if entry.state == "done"}
         while (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) or queue.may_return_jobs():
             if not jobs:
@@ -132,9 +131,8 @@ class OpenStudy:
             contexts.enter_context(_logging_to_run(absolute_uri(self._location), environment))
             contexts.enter_context(_repeat_in_background(HEARTBEAT_INTERVAL_S, send_heartbeat, "advisor-heartbeat"))
             if guard is not None:
-                contexts.enter_context(
-                    _repeat_in_background(GUARD_POLL_INTERVAL_S, forward_verdicts, "advisor-verdicts", waits=True)
-                )
+                verdicts = _repeat_in_background(GUARD_POLL_INTERVAL_S, forward_verdicts, "advisor-verdicts", waits=True)
+                contexts.enter_context(verdicts)
             try:
                 yield trial
             except GeneratorExit:

@@ -123,11 +123,7 @@ def make_queue(
 def entries_as_observations(spec: StudySpec, entries: Iterable[JobEntry]) -> list[Observation]:
     """Return trials of other studies as observations for the sampler. Trials outside this study's ranges are included."""
     parsed_entries = ((parse_params(spec, entry.params, anywhere=True), entry.outcome) for entry in entries)
-    return [
-        Observation(params, _mean_objective([outcome]))
-        for params, outcome in parsed_entries
-        if params is not None and outcome is not None
-    ]
+    return [Observation(p, _mean_objective([o])) for p, o in parsed_entries if p is not None and o is not None]
 
 
 def _mean_objective(outcomes: Sequence[JobOutcome]) -> float | None:
@@ -156,14 +152,12 @@ def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = 
 
 
 def _parse_value(parameter: Parameter, text: str, *, anywhere: bool) -> HyperparameterValue | None:
-    allowed_values = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
+    allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
     parsed = parse_value(text)
-    if allowed_values:
-        matches = (
-            v for v in allowed_values if mlflow_param_text(v) == text or (parsed is not None and equal_values(parsed, v))
-        )
-        matching_value = next(matches, None)
-        return parsed if matching_value is None and anywhere and parameter.role == "fixed" else matching_value
+    if allowed:
+        matches = (v for v in allowed if mlflow_param_text(v) == text or (parsed is not None and equal_values(parsed, v)))
+        match = next(matches, None)
+        return parsed if match is None and anywhere and parameter.role == "fixed" else match
     if parsed is None or isinstance(parsed, bool | str) or (parameter.type == "int" and not isinstance(parsed, int)):
         return None
     value = parsed if parameter.type == "int" else float(parsed)

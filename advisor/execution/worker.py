@@ -105,11 +105,8 @@ class _JobLauncher:
         while not signals.count:
             begun_count = len(self._begun)
             may_begin_more = self._begin()
-            pause = (
-                _MIN_POLL_INTERVAL_S
-                if self._record_ended_trainings() or len(self._begun) > begun_count
-                else min(2 * pause, _MAX_POLL_INTERVAL_S)
-            )
+            has_news = self._record_ended_trainings() or len(self._begun) > begun_count
+            pause = _MIN_POLL_INTERVAL_S if has_news else min(2 * pause, _MAX_POLL_INTERVAL_S)
             if time.monotonic() >= max(self._next_beat, self._outage.retry_at):
                 self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
                 for item in self._begun:
@@ -186,10 +183,8 @@ class _JobLauncher:
                     self._ledger.release(run_id)
             raise
         deadline = None if plan.timeout_s is None else time.time() + plan.timeout_s
-        begun_jobs = [
-            _BegunJob(job, run_id, training, task.log, deadline)
-            for (job, run_id), training, task in zip(claimed, trainings, tasks, strict=True)
-        ]
+        started = zip(claimed, trainings, tasks, strict=True)
+        begun_jobs = [_BegunJob(job, run, training, task.log, deadline) for (job, run), training, task in started]
         self._begun += begun_jobs
         for item in begun_jobs:
             self._send_heartbeat(item)
@@ -271,9 +266,8 @@ class _JobLauncher:
             outcome = self._ledger.end(item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_OF_LOST_JOB, stop=item.stop)
             self._outage.end()
         except record.CallRejectedError as error:
-            self._report_news(
-                f"The end of {item.job.name} cannot be recorded, so the next launch begins the job again: {error}"
-            )
+            name = item.job.name
+            self._report_news(f"The end of {name} cannot be recorded, so the next launch begins the job again: {error}")
             outcome, exit = None, Exit(1, interrupted=True)
         except record.DataPendingError:
             item.record_retry_at = time.monotonic() + record.DELIVERY_POLL_INTERVAL_S

@@ -247,11 +247,6 @@ def _response_similarity(distances: FloatArray, at: FloatArray, n: int) -> Float
     return np.asarray(signal_variance * np.exp(-0.5 * np.tensordot(np.exp(at[:-2]), distances, 1)), dtype=np.float64)
 
 
-def _prior_moments(count: int) -> tuple[FloatArray, FloatArray]:
-    prior_means = np.array([*[_PRIOR_MEAN[0]] * count, *_PRIOR_MEAN[1:]])
-    return prior_means, np.array([*[_PRIOR_VARIANCE[0]] * count, *_PRIOR_VARIANCE[1:]])
-
-
 def fit_parameters(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
     """Return the log relevances, log signal and log noise that maximise the penalised likelihood, shape (axes + 2,). y: values,
     shape (n,). distances: squared, shape (axes, n, n). start: by default, equal relevances."""
@@ -278,7 +273,7 @@ def penalised_loss_and_gradient(at: FloatArray, y: FloatArray, distances: FloatA
     weighted_slopes = likelihood_slopes * covariance
     relevance_slopes = 0.25 * relevance * (distances.reshape(len(relevance), n * n) @ weighted_slopes.ravel())
     gradient = np.array([*relevance_slopes, -0.5 * weighted_slopes.sum(), -0.5 * noise * np.trace(likelihood_slopes)])
-    mean, variance = _prior_moments(len(relevance))
+    mean, variance = (np.array([x[0]] * len(relevance) + [*x[1:]]) for x in (_PRIOR_MEAN, _PRIOR_VARIANCE))
     loss = 0.5 * y @ weights + np.log(np.diag(root)).sum() + 0.5 * np.sum((at - mean) ** 2 / variance)
     return float(loss), gradient + (at - mean) / variance
 

@@ -179,7 +179,10 @@ def _compare_strengths(study: Study) -> AddParameter:
     fixed_regularisers = [
         (n, as_number(p.value))
         for n, p in study.spec.parameters.items()
-        if not p.searched and parameter_kinds.is_regulariser(n) and _is_number(p.value)
+        if not p.searched
+        and parameter_kinds.is_regulariser(n)
+        and isinstance(p.value, int | float)
+        and not isinstance(p.value, bool)
     ]
     usual_regularisers = ["weight_decay", "dropout"] if study.kind in _WEIGHT_DECAY_WORKLOADS else ["dropout", "weight_decay"]
     unused = (n for n in usual_regularisers if not any(_is_regulariser_kind(n, other) for other in study.spec.parameters))
@@ -190,10 +193,6 @@ def _compare_strengths(study: Study) -> AddParameter:
     why = f"{_OVERFITTING_REASON}. Compare {name} with a value of 0 (off) before you tune its strength"
     parameter = Parameter(role="scientific", type="float", choices=compared_strengths, why=why)
     return AddParameter(name=name, parameter=parameter)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_regulariser_kind(usual: str, name: str) -> bool:

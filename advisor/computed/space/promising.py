@@ -94,7 +94,8 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
         return {}
     if not trials_inside and _has_other_fixed_values(study, spec):
         return {}
-    names = [n for n in names if _has_effect(study, n)]
+    p_values = _p_values_of_numbers(study)
+    names = [n for n in names if p_values.get(n, 1.0) <= SIGNIFICANCE_LEVEL]
     margins = RANGE_MARGINS_AFTER_CHANGE if trains_differently(study, spec) else RANGE_MARGINS
     # Few trials may have the new fixed values, so trials with other fixed values also show which part of the range was tried.
     shown_trials = trials_inside if len(trials_inside) > NUMBER_OF_BEST_TRIALS else fit.trials
@@ -122,10 +123,6 @@ def _p_values_of_numbers(study: Study) -> dict[str, float]:
         return {}
     numeric = [n for n in fit.names if study.spec.parameters[n].numeric]
     return {name: fit.surface.p_value_of_axis(axis) for axis, name in enumerate(numeric)}
-
-
-def _has_effect(study: Study, name: str) -> bool:
-    return _p_values_of_numbers(study).get(name, 1.0) <= SIGNIFICANCE_LEVEL
 
 
 def trains_differently(study: Study, spec: StudySpec) -> bool:

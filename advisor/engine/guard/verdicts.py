@@ -66,14 +66,10 @@ class TrialVerdict:
 def running_verdicts(study: Study) -> tuple[TrialVerdict, ...]:
     """Return a verdict on each running trial of the study."""
     policy = Policy()
-    progress_by_trial = {t.index: _trial_progress(study, t) for t in study.trials}
+    curves = ((t, study.cost_curve(t)) for t in study.trials)
+    progress_by_trial = {t.index: TrialProgress(c.steps, c.values, study.planned_steps(t)) for t, c in curves}
     running_trials = [t for t in study.trials if t.status == "running"]
     return tuple(_TrialJudge(study, policy, progress_by_trial).verdict(t) for t in running_trials)
-
-
-def _trial_progress(study: Study, trial: Trial) -> TrialProgress:
-    curve = study.cost_curve(trial)
-    return TrialProgress(curve.steps, curve.values, study.planned_steps(trial))
 
 
 @dataclass(frozen=True)

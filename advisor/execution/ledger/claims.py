@@ -105,11 +105,8 @@ class JobClaimer:
 
     def is_launcher_running(self, claim: Mapping[str, Any]) -> bool:
         """Return True if the claiming launcher runs on this machine and is not this process."""
-        return (
-            self._is_on_this_machine(claim)
-            and claim.get("pid") != os.getpid()
-            and _is_process_running(claim.get("pid"), claim.get("began"))
-        )
+        is_other_process = self._is_on_this_machine(claim) and claim.get("pid") != os.getpid()
+        return is_other_process and _is_process_running(claim.get("pid"), claim.get("began"))
 
 
 def read_claim(text: str | None) -> dict[str, Any]:

@@ -116,9 +116,8 @@ def quote_study_name(text: str) -> str:
     for mark in ("'", '"'):
         if mark not in text:
             return f"{mark}{text}{mark}"
-    raise AdvisorError(
-        f"the study's name {text!r} has both kinds of quotation marks, which MLflow cannot search for; rename the study"
-    )
+    problem = "has both kinds of quotation marks, which MLflow cannot search for"
+    raise AdvisorError(f"the study's name {text!r} {problem}; rename the study")
 
 
 class StoreOutage:

@@ -193,10 +193,8 @@ class StudyRuns:
         """Return the trials of the preceding studies, oldest round first, that have the same objective, learning-rate schedule and
         number of steps."""
         runs = [run for place in self._preceding_studies() for run in self._find_study_runs(place) if self._is_comparable(run)]
-        return [
-            JobEntry(str(run.info.run_id), (i, 0), "done", run.data.params, "", self._read_outcome(run, _read_run_claim(run)))
-            for i, run in enumerate(runs)
-        ]
+        entries = enumerate((run, self._read_outcome(run, _read_run_claim(run))) for run in runs)
+        return [JobEntry(str(run.info.run_id), (i, 0), "done", run.data.params, "", out) for i, (run, out) in entries]
 
     def _preceding_studies(self) -> list[StudyInExperiment]:
         """Return the studies that precede this study, oldest round first, without probes and without studies with another
