@@ -13,8 +13,7 @@ T = TypeVar("T")
 
 
 def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
-    """Cache the results of a function, but not its exceptions, in the study that is its first argument. All other arguments must
-    be hashable values or trials."""
+    """Cache the results of a function in its first argument, a study. Other arguments must be hashable values or trials."""
 
     @wraps(function)
     def cached(study: Study, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,2 +1,1 @@
-"""The rule engine loads rules, applies them to a study and explains their findings. The engine does not depend on specific
-rules."""
+"""The rule engine loads rules, applies them to a study and explains their findings. It depends on no specific rule."""

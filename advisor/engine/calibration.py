@@ -41,8 +41,7 @@ def calibration_table() -> dict[str, tuple[CalibrationPoint, ...]]:
 
 
 def corrected_confidence(stated: float, points: tuple[CalibrationPoint, ...]) -> float:
-    """Return the probability for the confidence `stated`, interpolated between the calibration points and constant beyond them;
-    `stated` itself without points."""
+    """Return the confidence `stated`, corrected by interpolation between the calibration points."""
     if not points:
         return stated
     return float(np.interp(stated, [k.stated for k in points], [k.right for k in points]))
@@ -61,8 +60,7 @@ def calibrate_finding(finding: Finding, *, measured: bool = True) -> Finding:
 
 
 def describe_calibration(rule: str) -> str | None:
-    """Return a sentence that says how often the rule's advice was right in simulated studies; None for rules without a
-    measurement."""
+    """Return a sentence that says how often the rule's advice was right in simulated studies; None if unmeasured."""
     points = calibration_table().get(rule, ())
     if not points:
         return None

@@ -19,8 +19,7 @@ MAX_STOP_WAIT_S = 2.0
 """Maximum seconds to wait until a stopped rule ends; after that, its thread continues in the background without a result."""
 
 _stopped_rules: set[str] = set()
-"""Ids of the rules that were stopped in this process. Stopped rules are not started again, because each refresh of a live page
-would then take the full time limit."""
+"""Ids of the rules that were stopped in this process. They are not started again."""
 
 
 def forget_stopped_rules() -> None:

@@ -22,8 +22,7 @@ MIN_STUDIES_FOR_RATE = 10
 
 @dataclass(frozen=True)
 class MeasuredCounts:
-    """Number of labelled studies of one size group in which a rule fired, rightly or wrongly. Near-identical studies count as one
-    study, so counts can be fractional."""
+    """Number of labelled studies of one size group in which a rule fired, rightly or wrongly. Near-identical ones count once."""
 
     rule: str
     trials: str

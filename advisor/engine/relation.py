@@ -44,8 +44,7 @@ class Relation:
     because: str
     """Sentence that says how the effect follows from the cause; the report shows it below the effect."""
     waits: bool = True
-    """True if changes for the effect must wait until the cause is fixed; False if these changes help to fix the cause or are
-    useful in any case."""
+    """True if changes for the effect must wait until the cause is fixed; False if they are useful in any case."""
     cause_at: FindingPlace | None = None
     """Place that a finding must have to be a cause; None for any place."""
     effect_at: FindingPlace | None = None
@@ -65,8 +64,7 @@ class CausalLink:
     relation: Relation
 
     def applies(self, effect: Finding, cause: Finding) -> bool:
-        """Return True if the finding `cause` explains the finding `effect`. An uncertain finding explains nothing, and a finding
-        explains no more severe one."""
+        """Return True if the finding `cause` explains the finding `effect`. Uncertain findings explain nothing."""
         places = ((self.relation.cause_at, cause), (self.relation.effect_at, effect))
         return (
             all(place in (None, finding_place(finding)) for place, finding in places)

@@ -136,8 +136,8 @@ class Rule(BaseModel):
         evidence: AnyEvidence | Sequence[AnyEvidence] = (),
         changes: Sequence[Change] | None = None,
     ) -> Finding:
-        """Create a finding of this rule. The confidence is clipped to the interval 0 to 1. Without `changes`, the action becomes
-        advice in the next study file."""
+        """Create a finding of this rule. The confidence is clipped to the interval 0 to 1. Without `changes`, the action
+        becomes advice."""
         return Finding(
             rule=self.rule_id(),
             goal=self.goal,

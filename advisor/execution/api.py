@@ -1,5 +1,4 @@
-"""Lets the user's Python loop train the trials of a study. Trials are claimed and recorded in MLflow in the same way as by
-`advisor run`."""
+"""Lets the user's Python loop train the trials of a study. MLflow records them as for `advisor run`."""
 
 from __future__ import annotations
 
@@ -172,8 +171,7 @@ class Trial:
         return True
 
     def log(self, points: Mapping[int, float]) -> None:
-        """Log objective values, keyed by optimizer step. If the store is unreachable, they are logged later, at the latest when
-        the trial ends."""
+        """Log objective values, keyed by optimizer step. If the store is unreachable, they are logged later."""
         now = int(1000 * time.time())
         self._points |= {step: (value, now) for step, value in points.items()}
         with suppress(StoreUnreachableError):
@@ -283,8 +281,7 @@ def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _repeat_in_background(seconds: float, work: Callable[[], None], name: str, *, waits: bool = False) -> Iterator[None]:
-    """Repeat `work` in a thread while the block runs. waits: whether the end of the block waits until a running call of `work`
-    has ended."""
+    """Repeat `work` in a thread while the block runs. waits: whether its end waits for a running call."""
     block_ended = threading.Event()
 
     def repeat() -> None:

@@ -52,8 +52,7 @@ def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> 
 
 def job_seed(spec: StudySpec, key: JobKey, first_seed: int) -> int:
     """Return the random seed of a job. Without repeats, each trial has a different seed: with a common seed, a setting could be
-    the best only because it suits this seed. With repeats, all trials have the same seeds, so that only hyperparameters
-    differ."""
+    the best only because it suits this seed. With repeats, all trials have the same seeds."""
     number, repeat = key
     return first_seed + (number if (spec.seeds or 1) == 1 else repeat)
 
@@ -64,8 +63,7 @@ def default_seed(spec: StudySpec) -> int:
 
 
 def trial_count(spec: StudySpec, trials: int | None) -> int:
-    """Return `trials`, or the number of trials in the study file if `trials` is None. Raises AdvisorError if neither number is
-    known."""
+    """Return `trials`, or the number of trials in the study file if `trials` is None. Raises AdvisorError if both are None."""
     count = trials if trials is not None else spec.trials
     if count is None:
         raise AdvisorError(f"study {spec.study!r} does not say how many trials it has; pass --trials")

@@ -20,11 +20,9 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri
 
 DEFAULT_OUTPUT_FOLDER = Path("advisor-runs")
 BUILT_IN_PLACEHOLDERS = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps", "evaluate_every", SCHEDULE)
-"""Placeholders for values other than hyperparameters. If a hyperparameter has the same name, the placeholder stands for this
-hyperparameter."""
+"""Placeholders for values other than hyperparameters. A hyperparameter of the same name takes precedence."""
 _MAX_FINGERPRINTED_FILE_BYTES = 1_000_000
-"""Maximum size in bytes of the files whose content becomes part of the command's fingerprint. Larger files are assumed to be
-data."""
+"""Maximum bytes of a file whose content is part of the command's fingerprint; larger files are probably data."""
 _PLACEHOLDER_PATTERN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
@@ -74,8 +72,7 @@ def command_passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
 
 
 def unpassed_study_settings(spec: StudySpec, words: Sequence[str]) -> list[str]:
-    """Return the study settings, such as `max_train_steps`, whose values the command contains neither as a placeholder nor
-    literally."""
+    """Return the study settings, such as `max_train_steps`, that the command contains neither by placeholder nor literally."""
     values, passed = placeholder_values(spec), placeholder_names(words)
     command_parts = {part for word in words for part in re.split(r"[=\s]", word)}
     return [n for n in needed_placeholders(spec) if n not in passed and values.get(n) not in command_parts]
@@ -119,8 +116,7 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: StoreLocat
 
 
 def study_folder(base: Path | None, study: str) -> Path:
-    """Return the study's output folder, which lies in `base` (None: `DEFAULT_OUTPUT_FOLDER`) and differs for each study
-    name."""
+    """Return the study's output folder, which lies in `base` (None: `DEFAULT_OUTPUT_FOLDER`) and differs by study name."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
     if re.fullmatch(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?", name):  # Windows reserves these names for devices
         name = f"study-{name}"
@@ -180,8 +176,7 @@ def fill_placeholders(
 
 
 def unknown_option_hint(error: str, parameters: Iterable[str]) -> str:
-    """If the training script rejected options with underscores, return a hint to write these options with dashes; else an empty
-    text."""
+    """If the training script rejected options with underscores, return a hint to use dashes; else an empty text."""
     if not re.search("unrecognized arguments|no such option", error, re.I):
         return ""
     rejected_names = [n for n in parameters if "_" in n and re.search(rf"--{re.escape(n)}(?![\w-])", error)]

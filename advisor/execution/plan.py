@@ -59,8 +59,7 @@ class Summary:
 
     @property
     def leaders(self) -> list[JobKey]:
-        """Keys of all jobs that share the best objective value so far, in ascending order. Only an analysis can choose among
-        these jobs."""
+        """Keys of all jobs that share the best objective value so far, in ascending order. Only an analysis can choose one."""
         values = {key: o.best for key, o in self.outcomes.items() if o.best is not None}
         best_value = (max if self.maximize else min)(values.values(), default=None)
         return sorted(key for key, value in values.items() if value == best_value)
@@ -85,8 +84,7 @@ class EndedRunLines:
         self._known: set[JobKey] | None = None
 
     def new_lines(self, summary: Summary) -> list[str]:
-        """Return a line for each run that ended with a result since the last call. Runs that ended before the first call get no
-        line."""
+        """Return a line for each run that ended with a result since the last call; none at the first call."""
         before, self._known = self._known, set(summary.outcomes)
         if before is None:
             return []

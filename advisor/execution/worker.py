@@ -33,14 +33,12 @@ process ends, so that short runs follow each other without long gaps."""
 MAX_FIRST_FAILURES = 3
 """Number of first trials that must all fail, or all log nothing, for the launch to end with an error."""
 MAX_RESTARTS_OF_LOST_JOB = 3
-"""Maximum number of restarts of a job whose machine was lost. If the machine is lost once more, the job is recorded as
-stopped."""
+"""Maximum number of restarts of a job whose machine was lost. After one more loss, the job is stopped."""
 
 
 def launch(plan: LaunchPlan, ledger: Ledger, on_update: SummaryCallback) -> Summary:
     """Train all jobs of a study that have not ended. After an interruption, another call resumes the launch. Raises
-    KeyboardInterrupt after a stop request, once all jobs are stopped. Raises AdvisorError if further trials would probably
-    fail, too."""
+    KeyboardInterrupt after a stop request, once all jobs are stopped. Raises AdvisorError if the first trials fail."""
     check_command(plan.spec, plan.command, append=plan.append_hyperparameters)
     with convert_write_errors(plan.folder):
         create_private_folder(plan.folder)
@@ -213,8 +211,7 @@ class _JobLauncher:
                 self._notify(verdict.state, item.job.name, verdict.step, verdict.message)
 
     def _stop_doomed(self, item: _BegunJob, stop: GuardStop) -> None:
-        """Record in MLflow that the trial is stopped, and stop its process. While the tracking store is unreachable, the
-        process continues."""
+        """Record in MLflow that the trial is stopped, and stop its process. Without the store, the process continues."""
         try:
             self._ledger.mark_stop(item.run_id, stop)
         except record.StoreUnreachableError:

@@ -45,11 +45,9 @@ class GateQuestion:
     at_most: Sequence[str] = ()
     at_least: Sequence[str] = ()
     allow: Collection[str] = ()
-    """Kinds of budget, such as "steps", of which the candidate may use more than the incumbent. `fairness.BUDGET_TOLERANCES`
-    lists all kinds."""
+    """Kinds of budget (of `fairness.BUDGET_TOLERANCES`) of which the candidate may use more than the incumbent."""
     alone: bool = False
-    """True if no other question is asked about the experiment, so that significance levels need no correction for multiple
-    tests."""
+    """True if no other question is asked about the experiment, so that significance levels need no correction."""
     max_seeds: int = MAX_RUNS_PER_SETTING
 
 
@@ -99,8 +97,7 @@ class Answer(FrozenModel):
     gain: float | None = None
     """Improvement of the candidate over the incumbent, in units of the objective."""
     interval: tuple[float, float] | None = None
-    """Interval that contains the true improvement with 95 % probability, however often the question is asked, or None if the
-    interval is infinite."""
+    """Interval that contains the true improvement with 95 % probability, however often the question is asked, or None."""
     noise: float | None = None
     """Standard deviation of the objective between seeds, pooled over all repeated settings."""
     noise_freedom: int | None = None
@@ -117,8 +114,7 @@ class Answer(FrozenModel):
     looks: int = 1
     """Number of statistical tests of the candidate so far, including the present test."""
     kept_at: float | None = None
-    """Time of the earlier answer that kept the candidate, in seconds since 1970, or None if no earlier answer kept the
-    candidate."""
+    """Time of the earlier answer that kept the candidate, in seconds since 1970, or None."""
     kept_against: str = ""
     """Id of a run of the setting that the candidate replaced; empty if the candidate was never kept."""
     tags: tuple[str, ...] = ()
@@ -193,8 +189,7 @@ class GateCase:
     notes: list[str] = field(default_factory=list)
 
     def build_answer(self, decision: Decision, reason: str, runs: tuple[int, int] = (0, 0), **figures: object) -> Answer:
-        """Return the answer. runs: numbers of further runs (candidate, incumbent). figures: results of the statistical test, if
-        there was a test."""
+        """Return the answer. runs: numbers of further runs (candidate, incumbent). figures: results of a statistical test."""
         further_runs = self._further_runs(runs)
         objective, record = self.study.spec.objective, self.candidate.gate_record
         own, other = quote_name(self.candidate.name), quote_name(self.incumbent.name)

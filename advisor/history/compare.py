@@ -26,8 +26,7 @@ from advisor.stats import difference
 from advisor.stats.search_comparison import compare_searches
 
 N_FIRST_SEEDS = 5
-"""Number of seeds to run if the standard deviation between seeds is unknown. We chose 5 as the smallest number of seeds that
-shows variation."""
+"""Number of seeds to run if the standard deviation between seeds is unknown. 5 is the smallest number that shows variation."""
 
 Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
@@ -46,8 +45,7 @@ class Summary(FrozenModel):
 
     name: str
     value: float
-    """Mean of the best objective values of the best setting's runs, without the runs that were used to select the setting (see
-    `repeats`)."""
+    """Mean of the best objective values of the best setting's runs, without those that selected it (see `repeats`)."""
     trial: str
     """Id of one run of the best setting."""
     runs: int

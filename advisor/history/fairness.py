@@ -26,14 +26,12 @@ BUDGET_TOLERANCES: Mapping[str, float] = {
 """For each kind of budget, the maximum share by which the candidate's budget may exceed the incumbent's. Times need a larger
 tolerance than steps, because times vary even between equal runs."""
 _MIN_RUN_SECONDS = 1.0
-"""Minimum duration of a training run, in seconds. We assume that a shorter run was copied from another tracking store, so that
-its times are meaningless."""
+"""Minimum duration of a training run, in seconds. Times of copied runs may be meaningless."""
 _MAX_TIME_RANGE_RATIO = 0.25
 """Maximum ratio of two relative ranges over the runs, training time to number of steps, at which the training time counts as
 fixed. The ratio is about 1 if all steps take equally long. Our choice."""
 _USUAL_RELATIVE_TIME_RANGE = 0.03
-"""Usual relative range of training times over equal runs. If training times vary no more than usual, `_MAX_TIME_RANGE_RATIO` is
-doubled."""
+"""Usual relative range of training times over equal runs. Below it, `_MAX_TIME_RANGE_RATIO` is doubled."""
 _BUDGETS_FREE_AT_FIXED_TIME = ("steps", "examples", "tokens", "evaluations")
 """Kinds of budget that may differ between settings if all runs have the same training time."""
 

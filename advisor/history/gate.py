@@ -35,8 +35,7 @@ from advisor.stats.sequential import NoiseFloor, RunSample, SequentialTest, Sign
 MAX_WRONGLY_KEPT_SHARE = 0.05
 """Maximum expected share of kept candidates, over a loop of proposals, that are no better than the setting that they replaced."""
 MAX_MISS_PROBABILITY = 0.2
-"""Maximum probability of discarding a candidate with a worthwhile improvement. A probability of 20 % corresponds to the usual
-power of 80 %."""
+"""Maximum probability of discarding a candidate with a worthwhile improvement. The usual power is 80 %."""
 DEFAULT_WORTHWHILE_GAIN = math.sqrt(2)
 """Default of the smallest worthwhile improvement, in standard deviations of the objective between seeds. The default equals the
 standard deviation of the difference between two runs."""
@@ -45,8 +44,7 @@ MAX_WORTHWHILE_FACTOR = 1000
 NORMAL_QUANTILE_95 = 1.96
 """Half-width of a normal 95 % confidence interval, in standard errors."""
 FIRST_RUN_COUNTS = (2, 3)
-"""(Candidate runs, incumbent runs) for a first estimate of the standard deviation between seeds. We chose these numbers as the
-minimum to start a loop of proposals."""
+"""(Candidate runs, incumbent runs) for a first estimate of the standard deviation between seeds. Our choice."""
 
 
 def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> Answer:
@@ -85,8 +83,7 @@ def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> A
 
 
 def make_gate_record(answer: Answer) -> GateRecord:
-    """Return the record of the answer, which is stored with the candidate's runs. The record preserves an earlier decision to
-    keep the candidate."""
+    """Return the record of the answer, which is stored with the candidate's runs. An earlier decision to keep it stays."""
     now = time.time()
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:

@@ -28,8 +28,7 @@ MODEL_SIZE_FACT = "model_parameters"
 """Name of the logged fact with a trial's number of trainable parameters; our training hook logs it
 (`advisor.contract.TAG_MODEL_PARAMETERS`)."""
 MIN_RATES_PER_SIZE = 4
-"""Minimum number of different learning rates with a result per model size. Fewer learning rates do not show which rate is
-best."""
+"""Minimum number of different learning rates with a result per model size. Fewer do not show which is best."""
 MIN_SIZES_FOR_VALUE = 3
 """Minimum number of model sizes to predict an objective value; two sizes do not show how fast improvements shrink."""
 INTERVAL_COVERAGE = 0.9
@@ -39,11 +38,9 @@ TRANSFER_TEST_LEVEL = 0.05
 MAX_EQUAL_RATE_RATIO = 2.0
 """Maximum ratio of two best learning rates that count as equal; sweeps usually try rates a factor of 2 apart."""
 MAX_SWEEP_END_PROBABILITY = 0.1
-"""Maximum probability that the best learning rate lies at an end of the sweep. At a higher probability, the best learning rate
-counts as unknown."""
+"""Maximum probability that the best learning rate lies at an end of the sweep. Above it, the best rate counts as unknown."""
 N_NEW_SEEDS = 2
-"""Number of new seeds for each repeated learning rate. A sweep with only one seed per learning rate does not show its noise
-level."""
+"""Number of new seeds for each repeated learning rate. One seed per rate shows no noise level."""
 N_REPEATED_RATES = 5
 """Number of learning rates to repeat per model size: the best rate and its neighbours."""
 
@@ -115,8 +112,7 @@ class Ladder(FrozenModel):
     """Judgement of whether the best learning rate of the largest model size confirms the prediction `last`."""
     last_value: PredictionResult = "cannot be told"
     runs: tuple[FurtherRuns, ...]
-    """Further runs that help to show whether the best learning rate changes with the model size; empty if the present runs are
-    enough to show this."""
+    """Further runs that help to show whether the best learning rate changes with the model size; empty if that is known."""
     notes: tuple[str, ...]
 
 

@@ -18,8 +18,7 @@ from advisor.tracking import read_study
 from advisor.tracking.lineage import StudyInExperiment, StudyReader, lineages
 
 MIN_STUDIES_FOLLOWED = 3
-"""Minimum number of studies that followed the advice of a rule. With fewer studies, gains are weak evidence, so we do not
-report them."""
+"""Minimum number of studies that followed the advice of a rule. Gains in fewer studies are weak evidence."""
 MAX_STUDIES_READ = 100
 
 
@@ -85,8 +84,7 @@ def _read_studies(group: Sequence[StudyInExperiment], reader: StudyReader) -> tu
 
 
 class AdviceRecord(FrozenModel):
-    """The gains of the studies that followed a rule's advice. A study followed the advice if its file contains predictions of
-    this rule."""
+    """The gains of the studies that followed a rule's advice. Such a study's file has predictions of the rule."""
 
     rule: str
     followed: int

@@ -139,8 +139,7 @@ def _exclusion_reasons(later: Study, study: Study, trial: Trial, facts: Mapping[
 
 
 def _common_facts(later: Study) -> dict[str, str | None]:
-    """Return the logged facts that have the same value in all trials that logged them. If no trial logged a fact, its value is
-    None."""
+    """Return the logged facts that have the same value in all trials that logged them; None for a fact that none logged."""
     varying = {name for name, varies in _FACTS_THAT_MAY_DIFFER.items() if any(map(varies, later.searched))}
     values: dict[str, set[str | None]] = {}
     for name in _FACTS_THAT_MUST_AGREE.keys() - varying:

@@ -38,18 +38,15 @@ MAX_STATED_PROBABILITY = 0.99
 MAX_PREDICTIONS = 8
 """Maximum number of predictions in a study file, so that the file stays readable."""
 MIN_TRIALS_FOR_BOUND = 5
-"""Minimum number of trials to predict a bound on further results; with fewer trials, the bound would be the worst result so
-far."""
+"""Minimum number of trials to predict a bound on further results; with fewer, the bound would be the worst result."""
 
 MAX_FORECAST_SETTINGS = 200
-"""Maximum number of trials of the next study whose results are forecast. The computing time grows with the cube of the number
-of trials."""
+"""Maximum number of trials of the next study whose results are forecast. The time grows with its cube."""
 
 _RELATIVE_ROUNDING_ERROR = 1e-9
 _LINEAR_SHARE = 0.25
 """Share of the best settings whose costs are not compressed for the forecast. If half of the settings were not compressed,
-settings near the chance level would hide the differences between good settings, so gains beyond a range would seem
-improbable."""
+settings near the chance level would hide differences between good settings."""
 
 PredictedResult = tuple[Expected, float | None]
 """(Expected result, its probability or None.)"""
@@ -116,8 +113,7 @@ def _rounded_prediction(finding: Finding, expected: Expected, probability: float
 
 
 def is_change_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return True if the later study file contains the change and the earlier file does not. A change that the later file
-    contains only in part also counts."""
+    """Return True if the later study file contains the change and the earlier file does not. Partial changes count."""
     match change:
         case SetRange():
             old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)

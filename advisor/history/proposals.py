@@ -27,8 +27,7 @@ from advisor.stats.sequential import NoiseFloor
 
 Decision = Literal["keep", "discard", "not decided"]
 MIN_RELATIVE_DEVIATION = 1e-9
-"""Minimum standard deviation between repeats, as a share of the mean cost. A smaller standard deviation is attributed to
-rounding. Our choice."""
+"""Minimum standard deviation between repeats, as a share of the mean cost. A smaller one is due to rounding."""
 
 _MIN_RUN_ID_CHARS = 6
 """Minimum length of an abbreviated run id, in characters."""
@@ -39,8 +38,7 @@ _MIN_COMMIT_CHARS = 7
 
 @pydantic_dataclass(frozen=True)
 class GateRecord:
-    """The stored decisions about a setting for one metric: the latest answer and, if the setting was ever kept, the decision to
-    keep it."""
+    """The stored decisions about a setting for one metric: the latest answer and, if any, the decision to keep it."""
 
     decision: Decision
     against: str
@@ -65,8 +63,7 @@ class ProposedSetting:
 
     key: SettingKey
     name: str
-    """Name that the user gave to the setting's first run, followed by a part of the run's id if runs of other settings have the
-    same name."""
+    """Name of the setting's first run, with a part of the run's id if runs of other settings have the same name."""
     trials: tuple[Trial, ...]
     """All runs of the setting, including failed and running runs."""
     runs_with_result: tuple[Trial, ...]
@@ -181,8 +178,7 @@ def noise_floor(settings: Sequence[ProposedSetting]) -> NoiseFloor | None:
 
 
 def setting_of_trials(settings: Sequence[ProposedSetting], trials: Sequence[Trial]) -> ProposedSetting:
-    """Return the setting of the trials. If the trials have several settings, prefer settings with repeats, then the setting
-    with the best mean."""
+    """Return the setting of the trials. Prefer settings with repeats, then the best mean."""
     ids = {t.id for t in trials}
     matching_settings = [p for p in settings if any(t.id in ids for t in p.trials)]
     return min([p for p in matching_settings if len(p.costs) > 1] or matching_settings, key=lambda p: p.mean)

@@ -91,15 +91,13 @@ def trial_setting(trial: Trial, spec: StudySpec) -> dict[str, HyperparameterValu
 
 
 def fixed_parameters(setting: dict[str, HyperparameterValue], spec: StudySpec) -> dict[str, Parameter]:
-    """Return all hyperparameters of the setting. Each is fixed at its value in the setting, except that hyperparameters with a
-    formula stay computed."""
+    """Return all hyperparameters of the setting. Those without a formula are fixed."""
     why = "as in the best trial so far"
     return {n: parameter_with_formula(n, setting, spec) or spec.fix_value(n, value, why=why) for n, value in setting.items()}
 
 
 def parameter_with_formula(name: str, setting: dict[str, HyperparameterValue], spec: StudySpec) -> Parameter | None:
-    """Return the hyperparameter with its formula, or None if it has no formula or the formula needs a hyperparameter that the
-    setting lacks."""
+    """Return the hyperparameter, or None if it has no formula or its formula needs a hyperparameter that the setting lacks."""
     parameter = spec.parameters[name]
     if parameter.formula is None or not formula.parse_formula(parameter.formula).names <= setting.keys():
         return None
@@ -118,8 +116,7 @@ def searched_instead(
 
 
 def learning_rate(spec: StudySpec) -> str | None:
-    """Return the name of the study's learning rate, or None if the study has none. If there are several, prefer a searched
-    learning rate."""
+    """Return the name of the study's learning rate, if any. Of several learning rates, prefer a searched one."""
     names = [n for n in spec.parameters if is_learning_rate(n)]
     return next((n for n in names if spec.parameters[n].searched), names[0] if names else None)
 
@@ -137,8 +134,7 @@ def validate_spec(spec: StudySpec, valid_spec: StudySpec | None = None) -> Study
 
 
 def with_training_lengths(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the spec. If fixed hyperparameters such as epochs set the training length (`Study.lengths`), adapt them to
-    `max_train_steps`."""
+    """Adapt fixed hyperparameters that set the training length, such as epochs (`Study.lengths`), to `max_train_steps`."""
     for name, steps_per_unit in study.lengths.items():
         old = spec.parameters.get(name)
         if old is None or old.role != "fixed" or not spec.max_train_steps:

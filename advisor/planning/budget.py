@@ -32,8 +32,7 @@ from advisor.planning.merge import Plan
 from advisor.planning.states import effect_state, settings_needed, trials_needed
 
 MIN_TRIALS_PER_VALUE = 6
-"""Minimum number of trials per value of a scientific (compared) hyperparameter if other hyperparameters are tuned for each
-value. Our choice."""
+"""Minimum number of trials per compared value if other hyperparameters are tuned for each value. Our choice."""
 MAX_TRIALS_RATIO = 2
 """Maximum ratio of the next study's number of trials to the last study's number of trials. If a study needs more trials, users
 should look at the first results before they run the remaining trials."""
@@ -146,8 +145,7 @@ def parse_budget(text: str) -> CostLimit:
 
 
 def fit_into_budget(study: Study, specs: Sequence[StudySpec], budget: CostLimit) -> tuple[StudySpec, ...]:
-    """Return the next studies that the budget pays for. Raises AdvisorError if the budget pays for no trial or costs are
-    unknown."""
+    """Return the next studies that the budget pays for. Raises AdvisorError for no trial or unknown costs."""
     remaining = budget.amount
     included: list[StudySpec] = []
     dropped: list[StudySpec] = []

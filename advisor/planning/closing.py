@@ -74,8 +74,7 @@ def also_answering_open_questions(
     """Adapt a study that only adds trials, shortens trials or narrows ranges, so that the study also shows which
     hyperparameters have an effect and how much results vary between seeds.
 
-    If this study has too few trials for all hyperparameters, it searches only some of them, including all hyperparameters whose
-    ranges changed."""
+    If this study has too few trials for all hyperparameters, it searches some of them, including all with changed ranges."""
     evidence = assess_evidence(study, verdicts, rules)
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
         return spec
@@ -161,8 +160,7 @@ def _studies_for_open_questions(
 
 
 def _rate_search_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return a search of the learning rate for a newly fixed batch size, or None if enough learning rates were tried with this
-    batch size."""
+    """Return a search of the learning rate for a newly fixed batch size, or None if enough rates were tried with it."""
     batch_sizes = [n for n in study.searched if parameter_kinds.is_batch_size(n) and base.parameters[n].role == "fixed"]
     rates = [n for n in base.searched if is_learning_rate(n)]
     if not batch_sizes or not rates:
@@ -190,8 +188,7 @@ def _rate_search_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
 
 
 def _with_power_note(study: Study, spec: StudySpec, evidence: ExplorationEvidence) -> StudySpec:
-    """Return the study. If a statistical test found no effect of any hyperparameter, add a note with the smallest effect that
-    the test would have found."""
+    """If a test found no effect of any hyperparameter, add a note with the smallest effect that it would have found."""
     tried, number = settings.read_settings(study).result_count, len(study.searched)
     was_pruned = any(t.status == "pruned" for t in study.trials)
     if was_pruned or evidence.effect == "fine" or not number or power.detectable_effect(tried, number) > MIN_EFFECT_IN_SEED_SD:

@@ -109,8 +109,7 @@ class StudyDraft:
         return change.model_copy(update=kept_ends)
 
     def _without_parts_of_others(self, rule: str, change: SetRange) -> SetRange:
-        """Return the change without range ends or a scale that other rules have already set, except an end that narrows the
-        range further."""
+        """Return the change without ends or a scale that other rules have set, except an end that narrows the range further."""
         now, start = (spec.parameters.get(change.parameter) for spec in (self.current_spec, self.start))
         if now is None or not now.numeric:
             return change
@@ -239,8 +238,7 @@ class FindingFollower:
         return ()
 
     def _lengthen_draft(self, finding: Finding, change: Change) -> Change:
-        """Return the change. If it lengthens trials that are shorter than the draft's training, apply the same factor to the
-        draft's training length instead."""
+        """If the change lengthens trials shorter than the draft's training, apply the same factor to the draft's length."""
         draft_steps = self.draft.current_spec.max_train_steps
         if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
             return change
@@ -253,8 +251,7 @@ class FindingFollower:
         return change.model_copy(update={"value": round_up_steps(draft_steps * change.value / usual_steps)})
 
     def defer(self, finding: Finding, reason: str) -> None:
-        """Record that the first of the next studies does not follow the finding. Only the first reason given for a finding is
-        recorded."""
+        """Record that the first of the next studies does not follow the finding, with the first reason for that."""
         if not any((d.rule, d.message) == (finding.rule, finding.message) for d in self.deferred):
             self.deferred.append(Deferred(rule=finding.rule, message=finding.message, reason=reason))
 

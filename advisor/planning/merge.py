@@ -60,16 +60,14 @@ from advisor.planning.stages import (
 )
 
 RELIABLE_STAGES: tuple[Stage, ...] = (STABILITY_STAGE, SPACE_STAGE)
-"""Stages whose studies may follow a sweep of the learning rate. Their findings also hold at the best learning rate of the
-sweep."""
+"""Stages whose studies may follow a sweep of the learning rate: their findings also hold at its best rate."""
 
 WAITING_REASON = "comes first, so the effect of each change stays visible"
 """Reason why a finding waits until the first study has been run. The goal of the first study precedes this text."""
 UNLIKELY_GAIN_REASON = "further search would hardly gain more than noise"
 """Reason why a finding is not followed if there is no next study."""
 GOALS_NOT_AFFECTING_TRAINING: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
-"""Topics of findings whose advice does not change what the model learns, so that users can follow it together with any
-change."""
+"""Topics of findings whose advice does not change what the model learns, so that it can join any change."""
 
 
 class Plan(FrozenModel):
@@ -78,14 +76,12 @@ class Plan(FrozenModel):
     specs: tuple[StudySpec, ...]
     deferred: tuple[Deferred, ...]
     studies_to_size: frozenset[str]
-    """Names of the next studies that still have the analysed study's number of trials. The other next studies have the number
-    of trials of their study design."""
+    """Names of the next studies that still have the analysed study's number of trials. Study designs set other numbers."""
     new_scores: bool = False
     """Whether scores of the next studies are not comparable with earlier scores, for example after a change of the validation
     data. If they are not, earlier trials cannot be used."""
     stop: str = ""
-    """Reason to stop if findings ask for a next study but another search would hardly find a better setting. The reason is
-    empty if a study is planned."""
+    """Reason to stop if another search would hardly find a better setting; empty if a study is planned."""
 
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:
@@ -146,15 +142,13 @@ class PlanMerger(FindingFollower):
     early_advice: list[Advise] = field(default_factory=list)
     """Advice of earlier stages, which is added to the notes of the first study."""
     sweeps_learning_rate_first: bool = False
-    """Whether the first study is a sweep of the learning rate, because only one setting was trained. Further changes depend on
-    the sweep's result."""
+    """Whether the first study is a sweep of the learning rate, because only one setting was trained."""
     first_study_edits: tuple[StageEdits, StudySpec] | None = None
     """The edits that led to the first study, and the draft before these edits."""
 
     @property
     def has_critical_pipeline_fault(self) -> bool:
-        """Whether a pipeline fault is critical, so that results prove nothing about the search space and the training
-        length."""
+        """Whether a pipeline fault is critical, so that results prove nothing."""
         return any(f.goal == "pipeline" and f.severity == "critical" for f in self.findings)
 
     def add_sweep(self) -> None:
@@ -205,8 +199,7 @@ class PlanMerger(FindingFollower):
         self._place_edits(edits, spec_before, is_search=is_search)
 
     def _goal_of(self, edits: StageEdits, spec_before: StudySpec, manual_fix: Finding | None) -> str:
-        """Return the stage's goal. If the stage only adds trials to compare the values of a hyperparameter, the goal names this
-        comparison."""
+        """Return the stage's goal: a comparison if the stage only adds trials to compare values."""
         current_spec = self.draft.current_spec
         name = next((f.subject for f in edits.changing_findings), None) if edits.only_adds_trials else None
         parameter = current_spec.searched.get(name or "")
@@ -258,8 +251,7 @@ class PlanMerger(FindingFollower):
 
     def answer_open_questions(self) -> None:
         """If the first study only adds trials, shortens trials or changes ranges, let it also answer open questions. If the
-        first study then searches fewer hyperparameters, drop all later studies, because they are based on the former search
-        space."""
+        first study then searches fewer hyperparameters, drop all later studies."""
         if self.first_study_edits is None:
             return
         edits, spec_before = self.first_study_edits
@@ -285,9 +277,8 @@ class PlanMerger(FindingFollower):
             self.specs, self.drafted_indices = [spec.model_copy(update={"goal": goal})], []
 
     def _replace_repeats_by_search(self, edits: StageEdits, before: StudySpec) -> None:
-        """Replace repeats of the best setting by the closing study, if the closing study is a further search or trains
-        longer. Noise would guide an adaptive search around settings that are equally good within noise, so these settings are
-        repeated."""
+        """Replace repeats of the best setting by the closing study, if the closing study is a further search or trains longer.
+        Noise would guide an adaptive search around equally good settings."""
         last = closing_study(self.study, self.verdicts, self.rules, before) if len(self.specs) == 1 else None
         if last is None:
             return
@@ -300,8 +291,7 @@ class PlanMerger(FindingFollower):
             self.specs, self.drafted_indices = [_with_notes(last, self.early_advice)], []
 
     def defer_dropped_findings(self) -> None:
-        """Defer the findings whose changes were part of a study that was dropped, because it would hardly find a better
-        setting."""
+        """Defer the findings of a study that was dropped, because it would hardly find a better setting."""
         for finding in self.settled:
             if not recommends_only_advice(finding):
                 self.defer(finding, UNLIKELY_GAIN_REASON)
@@ -329,8 +319,7 @@ class PlanMerger(FindingFollower):
         self._add_study(StageEdits(goals[-1], ()))
 
     def _place_notes(self, edits: StageEdits) -> None:
-        """Add a stage's advice to the notes of the first study. Once the first study is planned, defer advice that affects
-        training."""
+        """Add a stage's advice to the first study's notes. Once that study is planned, defer advice that affects training."""
         if not self.specs:
             self.stages_without_study.append(edits)
             return

@@ -19,8 +19,7 @@ from advisor.planning.base import validate_spec
 from advisor.planning.sampling.halton import draw_trials
 
 MAX_SETTINGS_TRAINED_AGAIN = 5
-"""Maximum number of best settings that are trained again. The number equals that of the settings that rules on validation noise
-compare."""
+"""Maximum number of best settings that are trained again. Rules on validation noise compare as many."""
 NOT_COMPARABLE_NOTE = "The new scores are not comparable with the old scores."
 ANALYZE_ALONE_NOTE = f"{NOT_COMPARABLE_NOTE} Analyze this study with `--only-this-round`."
 _REEVALUATE = "If these trials kept checkpoints, evaluate these checkpoints {where} instead of training again."
@@ -60,8 +59,7 @@ def best_trial_per_setting(study: Study) -> list[Trial]:
 
 def study_of_best_settings(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:
     """Return a study that trains the best settings again, with the advice in `spec`; return `spec` if no trial has a result.
-    Other changes wait for the new scores, except changes that fix values on which scores depend. base: the study before any
-    change."""
+    Changes wait for the new scores, unless scores depend on them. base: the study before any change."""
     trials = best_trial_per_setting(study)
     first, *rivals = [dict(t.params) for t in trials] or [{}]
     if not first:
@@ -93,8 +91,7 @@ def study_of_best_settings(study: Study, spec: StudySpec, base: StudySpec, findi
 
 
 def _evaluate_first_advice(trials: Sequence[Trial], advice_without_paths: str) -> str:
-    """Return advice to evaluate the checkpoints at their logged paths, or `advice_without_paths` if a trial logged no path of
-    its own."""
+    """Return advice to evaluate the checkpoints at their logged paths, or `advice_without_paths` without such paths."""
     last_checkpoints = [checkpoint_paths[-1] for t in trials if (checkpoint_paths := checkpoints.checkpoint_paths(t))]
     if len(last_checkpoints) < len(trials) or len(set(last_checkpoints)) < len(last_checkpoints):
         return advice_without_paths
@@ -102,8 +99,7 @@ def _evaluate_first_advice(trials: Sequence[Trial], advice_without_paths: str) -
 
 
 def with_best_setting_first(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the search. If the best setting so far has all searched hyperparameters, it becomes the first trial of the
-    search."""
+    """Make the best setting so far the first trial of the search, if it has all searched hyperparameters."""
     best_trials = study.ranked()[:1]
     is_search = bool(spec.searched) and spec.probe is None and not spec.settings and spec.sampler.kind != "adaptive"
     if not is_search or not best_trials or not spec.searched.keys() <= best_trials[0].params.keys():

@@ -106,8 +106,7 @@ def duration_text(seconds: float) -> str:
 
 
 def power_sentence(study: Study, trials: int, new_trials: int, searched: int) -> str:
-    """Return a sentence with the smallest effect that `new_trials` new trials and `trials` existing trials detect with 80 %
-    probability."""
+    """Return a sentence with the smallest effect that `new_trials` and `trials` existing trials detect with 80 % probability."""
     effect = power.detectable_effect(trials + new_trials, searched)
     if not math.isfinite(effect):
         return "More trials are needed to find any effect."
@@ -177,8 +176,7 @@ def _number_text(value: float) -> str:
 
 class ExpectedGain(NamedTuple):
     chance: float
-    """Probability that the search finds a better setting than the best so far. If `beyond_noise` is True, only settings that
-    are better by more than noise count."""
+    """Probability that the search finds a better setting than the best so far. If `beyond_noise`, by more than noise."""
     size: float
     """Expected improvement of the objective if the search finds a better setting. Gains shrink with the number of trials, so
     the estimate is more likely too high than too low."""

@@ -25,17 +25,14 @@ from advisor.planning.draft import SpecPart
 from advisor.planning.goals import goal_with_new_range
 
 MAX_NEAR_BATCH_RATIO = 1.5
-"""Maximum ratio of a trial's batch size to the next study's batch size, or the reverse, at which the trial counts as near this
-size. Our choice."""
+"""Maximum ratio between the batch sizes of a trial and of the next study for the trial to count as near. Our choice."""
 MIN_NEAR_BATCH_TRIALS = 3
 """Minimum number of trials with a result near the next study's batch size. With fewer trials, the best trial would too often
 have the lowest or highest learning rate by chance. Our choice."""
 N_BEST_SETTINGS = 5
-"""Number of best settings that must lie near one end of a range before the end is moved. The study needs at least twice as many
-settings."""
+"""Number of best settings that show whether an end is moved. The study needs at least twice as many."""
 MIN_BEST_SETTINGS_AT_END = 4
-"""Minimum number of the `N_BEST_SETTINGS` best settings, including the best setting, that must lie in the outer part of the
-range. Our choice."""
+"""Minimum number of the `N_BEST_SETTINGS` best settings, with the best one, in the outer part of the range. Our choice."""
 OUTER_RANGE_SHARE = 1 / 3
 """Share of a learning-rate range, on its scale, that counts as the outer part at each end. Our choice."""
 

@@ -20,8 +20,7 @@ from advisor.model.spec import Parameter, ParameterRole
 from advisor.model.study import Study
 
 MAX_COMPARED_ARCHITECTURE_VALUES = 4
-"""Maximum number of tried values at which an architecture hyperparameter with an inferred range becomes a list of these
-values."""
+"""Maximum number of tried values for an architecture hyperparameter with an inferred range to become a list of them."""
 ARCHITECTURE_COST_REASON = "it changes the cost of training and serving, so compare its values in a separate study"
 
 MEASURE_THROUGHPUT_ADVICE = (
@@ -93,8 +92,7 @@ def _architecture_comparison(study: Study, name: str) -> Parameter:
 
 
 def reason_against_change(change: SetRange, now: Parameter | None) -> str | None:
-    """Return the reason why a range must not be changed, or None if it may be changed. now: the hyperparameter in the draft, or
-    None if the draft lacks it."""
+    """Return the reason why a range must not be changed, or None if it may be changed. now: the hyperparameter in the draft."""
     name = change.parameter
     if parameter_kinds.is_batch_size(name):
         return f"{name} is chosen by throughput and memory, not by validation quality"
@@ -152,6 +150,5 @@ def _batch_size_choices(parameter: Parameter, name: str, limit: float) -> Parame
 
 
 def lacks_throughput(study: Study) -> bool:
-    """Return whether the throughput was logged for fewer than two batch sizes, so that the batch size cannot be chosen by
-    throughput."""
+    """Return whether the throughput was logged for fewer than two batch sizes."""
     return len(throughput.throughput_by_batch_size(study)) < 2

@@ -16,12 +16,11 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 
 MAX_UNSTABLE_TO_BEST_RATE = 2.0
-"""Maximum ratio of an unstable learning rate to the best learning rate at which instability limits training. The playbook also
-tests a doubled learning rate."""
+"""Maximum ratio of an unstable learning rate to the best learning rate at which instability limits training, as in the
+playbook."""
 
 MIN_CONFIDENCE = 0.5
-"""Minimum confidence at which the changes of a finding are applied; below this confidence, the finding is more likely wrong
-than right."""
+"""Minimum confidence at which the changes of a finding are applied; below it, the finding is probably wrong."""
 MIN_SURE_CONFIDENCE = 0.7
 """Minimum confidence at which a finding counts as sure, so that it may change the order of goals."""
 MIN_FEASIBLE_TRIALS = 5
@@ -96,8 +95,7 @@ def _wants_higher_rate(finding: Finding) -> bool:
 
 
 def _instability_limits_training(study: Study, finding: Finding) -> bool:
-    """Return True if an unstable trial has a learning rate near or below the best learning rate, or if learning rates are
-    unknown."""
+    """Return True if an unstable trial has a learning rate near or below the best learning rate, or if rates are unknown."""
     ranked = study.ranked()[:1]
     rate = next((name for name in study.searched if is_learning_rate(name) and ranked and name in ranked[0].params), None)
     if rate is None:
@@ -155,8 +153,7 @@ class StageEdits:
 
     @property
     def only_saves_trials(self) -> bool:
-        """Whether the stage only fixes unimportant hyperparameters or drops inferior values, which saves trials but gives no
-        better result."""
+        """Whether the stage only fixes unimportant hyperparameters or drops inferior values."""
         return all(map(only_saves_trials, self.changes))
 
     def only_restores_schedule(self, spec: StudySpec) -> bool:

@@ -34,8 +34,7 @@ class ExplorationEvidence:
     """The answers to the three questions that must be settled before exploitation."""
 
     space: QuestionState
-    """Whether the search space is right, judged by the rules that the design `exploit` requires and by the position of the best
-    trial."""
+    """Whether the search space is right, by the rules that the design `exploit` requires and the best trial's position."""
     effect: QuestionState
     """Whether at least one hyperparameter has an effect."""
     variation: QuestionState
@@ -52,8 +51,7 @@ class ExplorationEvidence:
 def assess_evidence(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], followed: Collection[str] = ()
 ) -> ExplorationEvidence:
-    """Return the evidence from the study and the verdicts. followed: rules that the next study follows; their verdicts do not
-    count."""
+    """Return the evidence from the study and the verdicts. followed: rules whose verdicts do not count."""
     states = {v.rule: question_state(v) for v in verdicts if v.rule not in followed}
     required_states = {rule.rule_id(): rule.before_exploitation for rule in rules if rule.before_exploitation is not None}
     quiet_rules = [rule for rule, settled in required_states.items() if settled == "quiet"]
@@ -82,8 +80,7 @@ def settings_needed(searched: int) -> int:
 
 
 def trials_needed(effect: QuestionState, searched: int) -> int:
-    """Return the number of trials that show the best values of the hyperparameters and, if no effect is known yet, detect an
-    effect."""
+    """Return the number of trials that show the best values and, if no effect is known yet, detect an effect."""
     settings_count = settings_needed(searched)
     return settings_count if effect == "fine" else max(settings_count, power.trials_needed(MIN_EFFECT_IN_SEED_SD, searched))
 

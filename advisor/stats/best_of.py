@@ -12,8 +12,7 @@ from advisor.model.space import FloatArray
 
 
 def chance_of_better_trial(costs: FloatArray, n: int, level: float) -> float:
-    """Return the probability that the lowest of `n` costs, drawn without replacement from `costs`, shape (N,), is below
-    `level`."""
+    """Return the probability that the lowest of `n` of the costs, shape (N,), is below `level`."""
     return 1 - chance_of_drawing_no_target(len(costs), min(n, len(costs)), int(np.sum(costs < level)))
 
 

@@ -50,8 +50,7 @@ def mean_level(values: FloatArray) -> MeanLevel:
 
 
 def mean_level_with_trend(values: FloatArray) -> MeanLevel:
-    """Return the mean of finite values, shape (n,), n >= 3, with a standard error from the deviations of block means from a
-    straight line."""
+    """Return the mean of finite values, shape (n,), n >= 3, with an error from residuals of a line through block means."""
     means = _block_means(values)
     at = np.arange(len(means)) - (len(means) - 1) / 2
     residuals = means - means.mean() - at * (at @ means) / (at @ at)

@@ -160,8 +160,7 @@ def fit_responses(numeric: list[FloatArray], choices: list[FloatArray], values: 
 
 
 def _legendre_basis(positions: FloatArray, degree: int) -> FloatArray:
-    """Return Legendre polynomials of degrees 1 to `degree` at the positions, shape (n, degree), with variance 1 over the range from
-    0 to 1; 0 if the position is missing."""
+    """Return Legendre polynomials of degrees 1 to `degree`, (n, degree), with variance 1 from 0 to 1; 0 if missing."""
     x = 2 * np.clip(np.nan_to_num(positions), 0, 1) - 1
     polynomials = np.polynomial.legendre.legvander(x, max(degree, 0))[:, 1:] * np.sqrt(2 * np.arange(1, degree + 1) + 1)
     polynomials[~np.isfinite(positions)] = 0
@@ -217,8 +216,7 @@ MIN_TURN_CONFIDENCE = 0.95
 """Minimum confidence to call the outermost point worse than its neighbours."""
 MIN_TURN_POINTS = 4
 MIN_PARABOLA_POINTS = 8
-"""Minimum number of points for the fit of a local parabola. The fit uses the better half of the points, or more of them if half is
-fewer than this minimum."""
+"""Minimum number of points for the fit of a local parabola. It uses the better half of more points."""
 
 
 def p_value_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:

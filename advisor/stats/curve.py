@@ -18,13 +18,11 @@ _WINDOW_SHARE = 0.1
 """Width of a window of points whose median is a level of the curve, as a share of all points of the curve."""
 _MEDIAN_ERROR_FACTOR = math.sqrt(math.pi / 2)
 _MAX_RELATIVE_ROUNDING = 2 * float(np.finfo(np.float32).eps)
-"""Maximum second difference that counts as a rounding error, as a share of the values of the curve; suits 32-bit floats, which
-most metrics are."""
+"""Maximum second difference that counts as a rounding error of 32-bit floats, as a share of the values."""
 MIN_LATE_POINTS = 5
 """Minimum number of points at the end of a curve to which a polynomial is fitted."""
 _DEFAULT_INFLATION = 2.0
-"""Factor by which autocorrelation inflates the variance if evaluations are too few to estimate it; corresponds to a lag-1
-autocorrelation of 1/3."""
+"""Factor by which autocorrelation inflates the variance if it is unknown (lag-1 correlation of 1/3)."""
 
 
 def noise_sd(values: FloatArray) -> float:
@@ -166,8 +164,7 @@ class CurveChange:
 
 
 def change_since(values: FloatArray, index: int) -> CurveChange | None:
-    """Return the change from the level around `index` to the level at the end; None for fewer than 6 points. values: shape (n,),
-    finite."""
+    """Return the change from the level around `index` to the level at the end; None for n < 6. values: (n,), finite."""
     n = len(values)
     if n < MIN_POINTS:
         return None
@@ -195,8 +192,7 @@ def _window_width(n: int) -> int:
 
 
 def _noise_or_resolution(y: FloatArray) -> float:
-    """Return `noise_sd(y)` or, if most second differences are rounding errors, as for a coarse metric, the standard deviation from
-    their root mean square."""
+    """Return `noise_sd(y)` or, for a coarse metric, the standard deviation from the root mean square of second differences."""
     robust_noise = noise_sd(y)
     if robust_noise > _MAX_RELATIVE_ROUNDING * np.abs(y).max():
         return robust_noise
@@ -205,8 +201,7 @@ def _noise_or_resolution(y: FloatArray) -> float:
 
 
 def _point_error(y: FloatArray, at: int, width: int) -> float:
-    """Return the standard deviation of single points in the second half of the curve, without points near the index `at`; 0 for
-    too few points."""
+    """Return the standard deviation of single points in the second half, without points near `at`; 0 for too few points."""
     distant = np.delete(y, slice(max(at - width, 0), at + width + 1))
     n = len(distant)
     return late_residual_scatter(np.arange(n) / n, distant)[0] if n >= 2 * MIN_LATE_POINTS else 0.0

@@ -40,8 +40,7 @@ def p_value_of_share(share: float, points: int, limit: float) -> float:
 
 
 def chance_of_at_least(hits: int, chances: FloatArray) -> float:
-    """Return the probability that at least `hits` of n independent events happen (Poisson binomial). chances: probability of each
-    event, shape (n,)."""
+    """Return the probability that at least `hits` of n independent events with these `chances`, (n,), happen."""
     distribution = np.ones(1)
     for chance in chances:
         distribution = np.convolve(distribution, [1 - chance, chance])
@@ -82,8 +81,7 @@ def median_of_series(values: FloatArray) -> Estimate:
 
 
 def pooled_mean(means: Sequence[Estimate]) -> Estimate:
-    """Return the mean of several estimates. Its standard error is the larger of two: from their standard errors, and from their
-    scatter."""
+    """Return the mean of several estimates. Its error is the larger of two: from their errors, and from their scatter."""
     if len(means) == 1:
         return means[0]
     values, errors = np.array([m.value for m in means]), np.array([m.error for m in means])
@@ -145,7 +143,6 @@ def find_saturation(
 
 
 def _p_of_slow_growth(log_means: Sequence[Estimate], octaves: FloatArray, a: int, b: int, doubling: float) -> float:
-    """Return the probability that, from size a to b, the quantity grows by less than the factor `doubling` per doubling of the
-    size."""
+    """Return the probability that, from size a to b, the quantity grows by less than `doubling` per doubling of the size."""
     gain = difference_of_means(log_means[b], log_means[a])
     return 1 - gain.chance_above(math.log(doubling) * float(octaves[b] - octaves[a]))

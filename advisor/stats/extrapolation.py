@@ -44,15 +44,13 @@ class Trend(NamedTuple):
 
 
 def learning_rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
-    """Return the trend of the log of the best learning rate over log size: a line with a drifting slope. log_sizes: ascending. All
-    arrays have shape (K,), K >= 2."""
+    """Return the trend of the log of the best learning rate over log size. Arrays have shape (K,), K >= 2, sizes ascending."""
     models = list(itertools.product((lambda distance: distance,), _RATE_DRIFTS, _RATE_DEVIATIONS))
     return _draw_from_mixture(log_sizes, means, variances, new_log_size, 1.0, _LEARNING_RATE_SLOPE_SD, models)
 
 
 def cost_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
-    """Return the trend of the best cost over log size: a power law with a floor, averaged over candidate exponents. All arrays
-    have shape (K,), K >= 3."""
+    """Return the trend of the best cost over log size: power laws with a floor. All arrays have shape (K,), K >= 3."""
     cost_scale = max(float(np.ptp(means)), math.sqrt(float(variances.max())), 1e-12)
     # Power laws are scaled to a slope of 1 at the smallest size.
     power_laws = [lambda distance, e=exponent: -np.expm1(-e * distance) / e for exponent in _POWER_LAW_EXPONENTS]

@@ -60,8 +60,7 @@ class GroupEffect:
         return int(self.best_costs.mean(0).argmin())
 
     def difference_to_leading_group(self, group: int, level: float) -> tuple[float, float, float]:
-        """Return (estimate, low, high) for the best cost of the group minus that of the leading group. level: probability of the
-        interval."""
+        """Return (estimate, low, high) for the best cost of the group minus that of the leading group. level: its probability."""
         differences = self.best_costs[:, group] - self.best_costs[:, self.leading_group]
         low, middle, high = np.quantile(differences, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)
@@ -154,8 +153,7 @@ def draw_further_results(numeric: list[FloatArray], choices: list[FloatArray], c
 
 
 def _random_settings(numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator) -> FloatArray:
-    """Return the coordinates of new random settings. Numeric values are uniform; categorical and missing values are copied from
-    random old settings."""
+    """Return the coordinates of new random settings. Categorical and missing values are copied from old ones."""
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
     drawn_positions = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
     old_and_new_positions = [np.concatenate([u, v]) for u, v in zip(numeric, drawn_positions, strict=True)]
@@ -273,8 +271,7 @@ class _GroupProcess:
         return np.asarray(np.clip(self.mode + normal_steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
     def _order_by_promise(self, similarity: FloatArray, group: int) -> IntArray:
-        """Return the indices of the points, ordered by the mean minus the standard deviation of the group's response, lowest
-        first."""
+        """Return the indices of the points by mean minus standard deviation of the group's response, lowest first."""
         mean, half = self._posterior_mean_and_reduction(self.mode, similarity, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
         posterior_sd = np.sqrt(np.maximum(shared + own + _GROUP_OFFSET_VARIANCE - (half**2).sum(0), 0))
@@ -302,8 +299,7 @@ class _GroupProcess:
     def _posterior_mean_and_reduction(
         self, parameters: FloatArray, similarity: FloatArray, same_group: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return (posterior mean at m points, R), where R has shape (n, m), and the data reduce the covariance of the points by
-        R^T R."""
+        """Return (posterior mean at m points, R, shape (n, m)); the data reduce the covariance of the points by R^T R."""
         covariance = _prior_covariance(parameters, _response_correlation(parameters, self.distances), self.same)
         root = np.linalg.cholesky(covariance + np.diag(np.exp(parameters[-1]) * self.noise_factors + _JITTER))
         reduction = np.linalg.solve(root, _prior_covariance(parameters, similarity, same_group))

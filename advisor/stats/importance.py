@@ -91,8 +91,7 @@ class ResponseModel:
     """Posterior draws of the response of results to all hyperparameters together."""
 
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> None:
-        """numeric, choices: positions of the trials on each axis, shape (n,), n >= 2, NaN if missing. costs: shape (n,), NaN for
-        failed trials."""
+        """numeric, choices: positions on each axis, shape (n,), n >= 2, NaN if missing. costs: (n,), NaN for failed trials."""
         self.subset = choose_evenly_by_rank(costs)
         self.values = normal_scores(costs[self.subset])
         self.is_numeric = [True] * len(numeric) + [False] * len(choices)
@@ -203,8 +202,7 @@ class ResponseModel:
         return unchanged, changed[:, :-1], changed[:, -1].var(axis=(1, 2)) + np.array([d.noise for d in self._draws])
 
     def total_effects(self) -> FloatArray:
-        """Return the importance of each axis, including its interactions, as a share of the variance between trials, shape
-        (draws, axes)."""
+        """Return the importance of each axis with its interactions, as a share of the variance, shape (draws, axes)."""
         responses, changed_responses, variance = self._responses_at([(a,) for a in range(self.axes)])
         return np.asarray(0.5 * ((responses - changed_responses) ** 2).mean((2, 3)) / variance[:, None], dtype=np.float64)
 
@@ -260,8 +258,7 @@ def _share_of_moves(responses: FloatArray, numeric: bool) -> float:
 
 
 def p_value_of_blocks(blocks: Iterable[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
-    """Return the p-value of the hypothesis that `values`, shape (n,), depend on no axis (HSIC). blocks: coordinates of the
-    points on each axis, shape (n, c)."""
+    """Return the p-value of the hypothesis that `values`, shape (n,), depend on no axis (HSIC). blocks: (n, c)."""
     rows = np.vstack([values, rng.permuted(np.tile(values, (_NUMBER_OF_PERMUTATIONS, 1)), axis=1)])
     return p_value_of_kernels(
         rows, (centred_kernel(block, relevance) for block, relevance in product(blocks, _TEST_RELEVANCES))

@@ -99,8 +99,7 @@ def find_collapse(values: FloatArray, first: int, explained: Sequence[Jump] = ()
 
 
 def _most_significant_rise(rises: Sequence[_Rise], *, log: bool) -> Jump | None:
-    """Return the rise with the lowest p-value as a jump in the unit of the loss, with a p-value corrected for the number of
-    rises."""
+    """Return the rise with the lowest p-value, corrected for the number of rises, as a jump in the unit of the loss."""
     if not rises:
         return None
     p, index, level_before, level_after, limit, width, share = min(rises)

@@ -14,8 +14,7 @@ from scipy import special
 from advisor.model.space import BoolArray, FloatArray, IntArray, RangeSide
 
 _TrialLabels: TypeAlias = NDArray[np.int8]
-"""1 for a failed trial, -1 for the best trial, 0 for any other. A label has eight bits, because thousands of permutations are
-stored."""
+"""1 for a failed trial, -1 for the best trial, 0 for any other. Eight bits, for thousands of permutations."""
 
 SEED = 0
 NUMBER_OF_PERMUTATIONS = 4999
@@ -24,8 +23,7 @@ _MAX_ENUMERATED_PERMUTATIONS = 6000
 
 
 def chance_of_failed_share(failed: float, total: float, share: float) -> float:
-    """Return the probability that the true failure rate is `share` or more if `failed` of `total` trials failed (Jeffreys
-    prior)."""
+    """Return the probability of a failure rate of `share` or more if `failed` of `total` trials failed (Jeffreys prior)."""
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 
 
@@ -159,8 +157,7 @@ def _failure_region(axis: int, side: RangeSide, positions: FloatArray, has_faile
 
 
 def _label_permutations(labels: _TrialLabels) -> _TrialLabels:
-    """Return permutations of the labels, shape (rows, n): all permutations or, if there are too many, the observed order and random
-    permutations."""
+    """Return permutations of the labels, shape (rows, n): all permutations or the observed order and random ones."""
     n, m = len(labels), int((labels == 1).sum())
     has_best = 1 if (labels == -1).any() else 0
     if math.comb(n - has_best, m) * (n if has_best else 1) <= _MAX_ENUMERATED_PERMUTATIONS:

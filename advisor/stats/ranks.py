@@ -61,8 +61,7 @@ def log_p_values_of_axes(numeric: list[FloatArray], choices: list[FloatArray], c
 
 
 def p_value_of_fall(x: FloatArray, y: FloatArray) -> float:
-    """Return the one-sided p-value of a fall of y with growing x (Spearman); 1 for fewer than 3 points. x, y: shape (n,),
-    finite."""
+    """Return the one-sided p-value of a fall of y with growing x (Spearman); 1 for n < 3. x, y: (n,), finite."""
     if len(x) < 3 or not np.ptp(x) > 0 or not np.ptp(y) > 0:
         return 1.0
     return float(stats.spearmanr(x, y, alternative="less").pvalue)

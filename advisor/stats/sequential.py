@@ -39,8 +39,7 @@ from advisor.model.space import FloatArray
 from advisor.stats.difference import Difference
 
 HALF_WEIGHT_CANDIDATES = 30
-"""Number of first candidates that together get half of the total weight. A low number favours loops with few candidates, and a high
-number favours long loops."""
+"""Number of first candidates that together get half of the total weight. Higher numbers favour longer loops."""
 MAX_PRIOR_FREEDOM = 10
 """Maximum degrees of freedom of the noise floor as a prior of a setting's standard deviation. With 10, the standard deviation lies
 within 0.7 to 1.8 times the floor (95 %), because settings differ, and runs have heavier tails than the normal distribution."""
@@ -96,8 +95,7 @@ class RunSample:
 
 
 def estimate_gain(candidate: RunSample, incumbent: RunSample, floor: NoiseFloor) -> Difference:
-    """Return the candidate's gain over the incumbent. Its standard error comes from the noise floor and the runs of both
-    settings."""
+    """Return the candidate's gain over the incumbent. Its error comes from the noise floor and the runs of both."""
     variances_and_freedoms = [(s.variance(floor) / s.size, s.freedom(floor)) for s in (candidate, incumbent)]
     variance_of_gain = sum(v for v, _ in variances_and_freedoms)
     degrees_of_freedom = 1 / sum((v / variance_of_gain) ** 2 / f for v, f in variances_and_freedoms)
@@ -107,8 +105,7 @@ def estimate_gain(candidate: RunSample, incumbent: RunSample, floor: NoiseFloor)
 
 
 def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
-    """Return the evidence E, as defined at the top of this module, that the true gain is positive. scale: scale of the half-Cauchy
-    prior."""
+    """Return the evidence E, as defined above, that the true gain is positive. scale: scale of the half-Cauchy prior."""
 
     def log_density(distance: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):  # the density of an infinite distance is 0
@@ -193,8 +190,7 @@ class SequentialTest:
 
     @property
     def evidence_to_discard(self) -> float:
-        """Evidence that the gain is below the smallest worthwhile gain, times its significance level; 1 or more suffices to discard
-        the candidate."""
+        """Evidence that the gain is below the smallest worthwhile gain, times its significance level; 1 or more suffices."""
         gain, smallest = self.estimated_gain, self.min_worthwhile_gain
         return self.levels.level_for_discard * e_value(smallest - gain.gain, gain.error, gain.freedom, smallest)
 

@@ -86,8 +86,7 @@ class FallRates:
 
 
 def _schedule_integrals(kind: str, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return (learning rate, its integral, its rate of decrease), as multiples of the peak. at: positions as shares of the
-    steps."""
+    """Return (learning rate, its integral, its rate of decrease), as multiples of the peak. at: shares of the steps."""
     if kind == "linear":
         return 1 - at, at - at**2 / 2, np.ones_like(at)
     if kind == "cosine":

@@ -105,8 +105,7 @@ class CurveEnd:
 
     @property
     def recommended_length_factor(self) -> float:
-        """Factor on the training length, from 1.5 to 3, with which an exponentially decaying curve makes 80 % of its remaining
-        gain."""
+        """Factor on the length, from 1.5 to 3, with which an exponentially decaying curve makes 80 % of its remaining gain."""
         if self.gain_ratio >= 1:
             return 3.0
         remaining_windows = math.log(0.2) / math.log(max(self.gain_ratio, 1e-3))
@@ -210,8 +209,7 @@ def distance_from_perfect_score(costs: FloatArray) -> float:
 
 
 def cost_after_gain(steps: IntArray, costs: FloatArray, share: float) -> float:
-    """Return the cost after a further fall by `share` times the run's gain, on the linear or log scale that `read_curve_end`
-    uses."""
+    """Return the cost after a further fall by `share` times the run's gain, on the scale of `read_curve_end`."""
     y = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     best_index = int(np.argmin(y))
     if _starts_tenfold_higher(steps / max(float(steps[-1]), 1.0), y):
@@ -254,8 +252,7 @@ def _normalise_curve(steps: IntArray, costs: FloatArray) -> _NormalisedCurve | N
 
 
 def _bin_means(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the curve as means over `_MAX_BINS` bins with equally many points, if it has more than 400 points. The last `t` is
-    1."""
+    """Return a curve of more than 400 points as means over `_MAX_BINS` bins of equally many points. The last `t` is 1."""
     if len(y) <= 2 * _MAX_BINS:
         return t, y
     bin_of_point = np.arange(len(y)) * _MAX_BINS // len(y)

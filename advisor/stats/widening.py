@@ -82,8 +82,7 @@ def range_of_span(domain: Domain, span: tuple[float, float]) -> tuple[float, flo
 
 
 def round_range_end(value: float, domain: Domain) -> float:
-    """Round the end of a range to two significant digits, or to three if two would move it too far. In an int domain, round it
-    to an integer."""
+    """Round the end of a range to two significant digits, or to three if two would move it too far. Round ints."""
     if domain.type == "int":
         return float(round(value))
     exact_position, rounded_position = domain.to_positions([value, round_significant(value, 2)])

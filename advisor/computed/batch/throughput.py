@@ -38,8 +38,8 @@ class Throughput:
 
 @computed
 def throughput_by_batch_size(study: Study) -> list[Throughput]:
-    """Return the throughput of each batch size, smallest first, on the most common device. Batch sizes drawn from a range are
-    grouped by the nearest power of two."""
+    """Return the throughput of each batch size, smallest first, on the most common device; grouped by powers of two for a
+    range."""
     rates = [(t, parameter_kinds.batch_size(t), _mean_log_throughput(study, t)) for t in study.trials]
     rated = [(t, size, rate) for t, size, rate in rates if rate is not None and size > 0]
     devices = [t.facts.get("device") for t, _, _ in rated]
@@ -54,8 +54,7 @@ def throughput_by_batch_size(study: Study) -> list[Throughput]:
 
 
 def _mean_log_throughput(study: Study, trial: Trial) -> Estimate | None:
-    """Return the typical natural logarithm of a trial's examples per second, without the first tenth of the logged steps (at
-    most ten); None if unknown."""
+    """Return the typical log of the examples per second, without the first tenth of the logged steps (at most ten), or None."""
     examples_per_s = study.curve(trial, "examples_per_second").finite.values
     if not len(examples_per_s):
         batch_size = parameter_kinds.batch_size(trial)

@@ -21,13 +21,11 @@ SKIPPED_FIRST_STEPS = 10
 MAX_TIMED_TRIALS = 64
 """Maximum number of trials whose step times are read; step time hardly depends on the hyperparameters that a study varies."""
 MAX_DATA_WAIT_SHARE = 0.25
-"""Maximum share of step time that a healthy training waits for data; for small networks on a CPU without data workers, the share
-is 0.18."""
+"""Maximum share of step time that a healthy training waits for data; small networks on a CPU have 0.18."""
 MAX_HOST_TIME_SHARE = 0.2
 """Maximum share of step time in which the device idles although the next batch is ready. Our choice."""
 _MAX_STEP_DURATION_RATIO = 3.0
-"""Maximum duration of a training step, as a multiple of the median step duration. Steps above this limit contain other work,
-such as an evaluation."""
+"""Maximum duration of a training step, as a multiple of the median step duration. Longer steps contain other work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,9 +147,7 @@ def first_trial_per_setting(trials: Iterable[Trial]) -> list[Trial]:
 def settings_of_equal_variance(settings: Sequence[Setting]) -> list[Setting]:
     """Return the repeated settings, best first, except settings that vary more between seeds than all better ones (F-test).
 
-    Seeds often differ far more at a bad setting, such as a learning rate at which training has hardly begun, than at the good
-    settings that are compared.
-    """
+    Seeds often differ far more at a bad setting, such as a much too low learning rate, than at good settings."""
     repeated_settings = sorted((s for s in settings if len(s.costs) > 1), key=lambda s: s.mean)
     similar_settings: list[Setting] = []
     for setting in repeated_settings:
@@ -162,8 +160,7 @@ def settings_of_equal_variance(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def variance_between_seeds(settings: Sequence[Setting]) -> tuple[float, int] | None:
-    """Return (standard deviation, degrees of freedom) between seeds, pooled over `settings_of_equal_variance`; None without
-    repeats."""
+    """Return (standard deviation, degrees of freedom) between seeds, pooled over `settings_of_equal_variance`, or None."""
     return difference.pooled_deviation([s.costs for s in settings_of_equal_variance(settings)])
 
 

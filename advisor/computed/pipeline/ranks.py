@@ -57,8 +57,7 @@ def read_ranks(trial: Trial) -> Ranks | None:
 
 
 def do_ranks_share_data(trial: Trial, world: Ranks) -> bool | None:
-    """Return True if the ranks together make one pass over the training data per epoch, False if each rank makes a whole pass,
-    None if the logs do not show which."""
+    """Return True if the ranks together make one pass over the data per epoch, False if each makes one, None if unknown."""
     steps, total = trial.fact("steps_per_epoch"), trial.fact("n_train")
     examples_per_epoch = steps * trial.fact("batch_size")
     if not (steps >= 4 and examples_per_epoch > 0):  # with few steps, an incomplete last batch distorts the number of examples

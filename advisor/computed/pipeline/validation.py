@@ -20,8 +20,7 @@ two runs of one architecture imply about one half."""
 MAX_VALIDATION_SET_GROWTH = 100
 """Maximum factor by which a validation set can grow. Our choice."""
 _MAX_SHARE_VALUE = 1 + 1e-6
-"""Maximum value of a metric that is a share; larger values are percentages. The limit exceeds 1, because 32-bit floats may
-round 1 up slightly."""
+"""Maximum value of a metric that is a share; larger values are percentages. 32-bit floats may round 1 up."""
 _ACCURACY_WORDS = {"accuracy", "accuracies", "acc", "top1", "top5"}
 _ERROR_RATE_WORDS = {"error", "err"}
 _OTHER_METRIC_WORDS = set(

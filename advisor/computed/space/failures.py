@@ -26,8 +26,7 @@ class FailureMasks:
     out_of_memory: BoolArray
     """Crashed trials whose error reports that they ran out of memory."""
     stuck: BoolArray
-    """Trials that stayed on a degenerate plateau, or that never improved on their first evaluation, while their training loss
-    rose or their result was an outlier."""
+    """Trials on a degenerate plateau, or that never improved while their training loss rose or their result was an outlier."""
 
     @property
     def has_failed(self) -> BoolArray:

@@ -150,8 +150,7 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, HyperparameterVal
 
 @computed
 def fit_response_model(study: Study) -> FittedModel | None:
-    """Fit the response model to the study's trials; None if the trials are too few or show no effect, if many trials were pruned,
-    or if the study is a probe."""
+    """Fit the response model to the study's trials; None for few trials, no effect, much pruning, or a probe."""
     if study.probe is not None or study.feasible.sum() < MIN_TRIALS_WITH_RESULT:
         return None
     tried = settings.read_settings(study)

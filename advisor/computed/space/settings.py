@@ -35,8 +35,7 @@ _MIN_LENGTH_RATIO = 1.2
 """Minimum ratio of two training lengths that count as different. Our choice."""
 _MIN_TRIALS_PER_LENGTH = 5
 _MAX_TRAINING_LENGTHS = 4
-"""Maximum number of distinct training lengths that count as tuned separately. A study with more training lengths sampled the
-length like a hyperparameter."""
+"""Maximum number of distinct training lengths that count as tuned separately. With more, the study sampled them."""
 _SIGNIFICANCE_LEVEL = 0.05
 """Significance level of the test whether trials of different lengths have different hyperparameters, for the whole study."""
 
@@ -56,8 +55,7 @@ class Settings:
     """For each examined hyperparameter with choices, shape (n,): index of the setting's value among the choices, divided by the
     last index; NaN if the value is missing."""
     unexamined_positions: dict[str, FloatArray] = field(default_factory=dict)
-    """Positions of the settings, shape (n,), for each hyperparameter that is not examined: those with the weakest effects, if a
-    study varies too many."""
+    """Positions of the settings, shape (n,), for each hyperparameter that is not examined, because its effect is weak."""
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -260,8 +258,7 @@ class TunedLengths:
     steps_and_trials: tuple[tuple[int, int], ...]
     """(Last step, number of trials) of each training length, shortest first."""
     judged_index: int
-    """Index of the training length that rules judge: the length with the most trials or, if several have equally many, the
-    longest of them."""
+    """Index of the training length that rules judge: the (longest) length with the most trials."""
     is_other_length: BoolArray
     """Mask, over all trials, of the complete trials that do not have the judged length."""
 

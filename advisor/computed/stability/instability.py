@@ -20,8 +20,7 @@ from advisor.stats.curve import first_diverged_index
 EARLY_TRAINING_SHARE = 0.1
 """Length of early training as a share of the planned steps: the longest warmup of the Deep Learning Tuning Playbook."""
 WARMUP_RATE_FACTOR = 10.0
-"""Learning rate that a warmup should make stable, as a multiple of the lowest unstable one; from the Deep Learning Tuning
-Playbook."""
+"""Learning rate that a warmup should make stable, as a multiple of the lowest unstable one (playbook)."""
 PROBE_STEPS = 500
 """Number of steps of a short diagnostic run for early instability, from the Deep Learning Tuning Playbook."""
 LOG_NORM_ADVICE = (
@@ -58,8 +57,7 @@ class JudgedTrials:
         return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best_learning_rate, 2))
 
     def side_of_best_rate(self, trials: Sequence[Trial]) -> RangeSide | None:
-        """Return "low" if all given trials have lower learning rates than the best trial, so that high rates are not the cause
-        of their instability; else None."""
+        """Return "low" if all given trials have lower learning rates than the best trial, else None."""
         return "low" if all(float(self.learning_rates[t.index]) < self.best_learning_rate for t in trials) else None
 
     def are_above_best_rate(self, trials: Sequence[Trial]) -> bool:
@@ -239,8 +237,7 @@ def clipping_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[
 
 
 def warmup_changes(unstable: float, times: float = WARMUP_RATE_FACTOR) -> tuple[Change, ...]:
-    """Propose a study of the shortest warmup with which `times` * `unstable`, the lowest unstable learning rate (NaN if
-    unknown), is stable."""
+    """Propose a study of the shortest warmup that makes `times` * `unstable` stable, the lowest unstable rate or NaN."""
     plan_numbers = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
     why = "Training is unstable early, and a warmup is the best remedy for early instability"
     return (RunPlan(plan="warmup", numbers=plan_numbers, why=why),)

@@ -24,8 +24,7 @@ _MIN_POINTS_BEFORE_DIVERGENCE = 5
 _MIN_RISE_STEPS = 10
 """Minimum number of steps of a rise in early training, by default."""
 _RUNNING_MEDIAN_POINTS = 9
-"""Number of points of the running median of a loss. A jump of the loss ends where the running median returns to the level before
-the jump."""
+"""Number of points of the running median of a loss. A jump ends where the median returns to the level before it."""
 _MAX_EXPLAINED_JUMPS = 16
 """Maximum number of jumps per loss that are ignored because evaluations or other trials explain them."""
 _MAX_P_VALUE = 0.05
@@ -115,8 +114,7 @@ def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at:
 
 
 def _early_rise(study: Study, stable: TrialInstability, finite: Curve, end: float, lasting: int) -> TrialInstability | None:
-    """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps, if any. stable: the
-    result for a loss without a rise."""
+    """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps. stable: result without one."""
     early_points = _count_points_until(finite, end)
     min_rise_steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
     min_rise_points = int(np.count_nonzero(finite.steps[1:early_points] <= finite.steps[0] + min_rise_steps))

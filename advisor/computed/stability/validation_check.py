@@ -57,8 +57,7 @@ class _LevelChange(NamedTuple):
 
 
 def _change_of_level(curve: Curve, start: int, end: int, *, last: bool = False) -> _LevelChange | None:
-    """Return the change from the best level up to step `start` to the first (or last) level from `start` to `end`; None if the
-    curve is too noisy."""
+    """Return the change from the best level up to step `start` to the first (or last) level up to `end`; None if too noisy."""
     before = curve.values[curve.steps <= start]
     after = curve.values[(curve.steps > start) & (curve.steps <= end)]
     noise_sd = curves.noise_sd(curve.values)

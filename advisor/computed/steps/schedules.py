@@ -87,8 +87,7 @@ class Schedule:
         return float(last) if self.logged_kind == "constant" else 0.0
 
     def final_low_phase(self, limit: float) -> tuple[int, int] | None:
-        """Return (last step at the peak, first step of the final phase below `limit` times the peak); None if the learning rate
-        does not end below this limit."""
+        """Return (last step at the peak, first step of the final phase below `limit` times the peak); None without one."""
         if len(self.rates) < MIN_LOGGED_RATES or not self.rates.values.max() > _MIN_PEAK_LEARNING_RATE:
             return None
         indices_above_limit = np.flatnonzero(self.shares_of_peak >= limit)

@@ -1,5 +1,4 @@
-"""Decides which running trials can no longer become the best of their study. The package `guard` only judges trials; it does
-not stop any run."""
+"""Decides which running trials can no longer become the best of their study. The package stops no run."""
 
 from advisor.engine.guard.policy import Policy
 from advisor.engine.guard.verdicts import TrialVerdict, running_verdicts

@@ -145,8 +145,7 @@ def _reason_against_replay(policy: Policy, runs: Sequence[_ReplayedTrial], train
 
 
 def mean_concurrency(times: Sequence[tuple[float, float]]) -> int:
-    """Return the mean number of trials that train at the same time, at least 1; pauses without trials are ignored. times: (start,
-    end) of each trial."""
+    """Return the mean number of trials that train at the same time, at least 1, without pauses. times: (start, end)."""
     busy_time, busy_until = 0.0, -math.inf
     for began, ended in sorted(times):
         busy_time += max(0.0, ended - max(began, busy_until))
@@ -171,9 +170,8 @@ def median_stopper(warmup: float) -> Stopper:
 
 
 def halving_stopper(eta: int) -> Stopper:
-    """Return a stopper like `optuna.pruners.SuccessiveHalvingPruner`, for one replay. The rungs are at 1 / eta^3, 1 / eta^2 and 1 /
-    eta of the training. A trial continues beyond a rung if its cost is among the best 1 / eta of the costs of all trials that have
-    reached the rung."""
+    """Return a stopper like `optuna.pruners.SuccessiveHalvingPruner`, for one replay. The rungs are at 1 / eta^3, 1 / eta^2 and
+    1 / eta of the training. A trial continues beyond a rung if its cost is among the best 1 / eta at this rung."""
     divisors = [eta**k for k in (3, 2, 1)]
     rung_costs: list[list[float]] = [[] for _ in divisors]
     reached: dict[int, int] = {}
@@ -206,8 +204,7 @@ def _guard_stopper_for_trials(policy: Policy, runs: Sequence[_ReplayedTrial]) ->
 
 
 def _restrict_to_complete_siblings(complete_ids: set[int], stopper: Stopper) -> Stopper:
-    """Return a stopper that passes to `stopper` only the trials that trained to their end, because failed trials are no
-    siblings."""
+    """Return a stopper that passes to `stopper` only the trials that trained to their end."""
     complete_siblings: list[TrialProgress] = []
     seen_count = 0
 

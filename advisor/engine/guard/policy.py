@@ -116,8 +116,7 @@ class Policy:
     successive_evaluations: int = 3
     """Number of successive evaluations at which both bounds on the decrease of cost must rule the trial out."""
     exceedance: float = 0.1
-    """Accepted probability that a ruled-out trial improves by more than `margin` times the largest later improvement of its
-    siblings."""
+    """Accepted probability that a ruled-out trial improves by more than `margin` times its siblings' largest improvement."""
     max_false_stuck_share: float = 0.01
     """Accepted probability that a learning trial is called stuck, because its objective leaves its first value late."""
 

@@ -11,8 +11,7 @@ import numpy as np
 from advisor.engine.guard.policy import Policy, TrialProgress
 
 Stopper: TypeAlias = Callable[[TrialProgress, int, Sequence[TrialProgress]], bool]
-"""An early-stopping method: a function of (trial, 0-based evaluation, completed trials) that returns True to stop the trial
-after this evaluation."""
+"""Function of (trial, 0-based evaluation, completed trials) that returns True to stop the trial after the evaluation."""
 
 
 def guard_stopper(policy: Policy) -> Stopper:

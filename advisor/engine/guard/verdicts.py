@@ -223,8 +223,7 @@ def _first_improvement_step(trial: TrialProgress, best: float) -> float:
 
 
 def lost_share_if_diverging(trial: TrialProgress, at: int, policy: Policy) -> float | None:
-    """Return the share of its improvement that a trial has lost if it diverges at evaluation `at` and those just before; else
-    None."""
+    """Return the lost share of a trial's improvement if the trial diverges at evaluation `at` and just before; else None."""
     count = policy.successive_evaluations
     lost_shares = [_lost_share_at(trial, k, 2 * count) for k in range(at, at - count, -1)]
     return None if None in lost_shares else lost_shares[0]

@@ -18,8 +18,7 @@ class Task:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
-    """Variables to add to the environment of the training process. They may contain a password, so they never appear in command
-    lines or messages."""
+    """Variables to add to the environment of the training process. They may contain a password."""
     log: Path
     params_file: Path
     """File with the hyperparameters, written before the training process starts. The command may contain the path of this file."""
@@ -37,8 +36,7 @@ class Training(Protocol):
         """Ask the training process to stop, as Ctrl-C does. A second call kills the process."""
 
     def claim_details(self) -> Mapping[str, Any]:
-        """Return the entries of the job's claim with which other launchers can check whether the training process still
-        runs."""
+        """Return entries for the job's claim, by which other launchers check if the training process still runs."""
 
 
 class Engine(Protocol):
@@ -48,8 +46,7 @@ class Engine(Protocol):
         """Return the number of training processes that the engine can start now."""
 
     def start(self, tasks: Sequence[Task]) -> Sequence[Training]:
-        """Start at most `free_capacity()` training processes, in the given order. Raises AdvisorError if no task can ever
-        run."""
+        """Start at most `free_capacity()` training processes, in the given order. Raises AdvisorError if none can run."""
 
     def close(self) -> None:
         """Release the resources of the engine."""

@@ -26,8 +26,7 @@ if not sys.stdin.buffer.read():
 
 
 class LocalEngine:
-    """Engine on this machine. Each of its slots runs one process at a time and has its own environment variables, such as the
-    GPU to use."""
+    """Engine on this machine. Each slot runs one process at a time with its own environment variables."""
 
     def __init__(self, slots: Sequence[Mapping[str, str]]) -> None:
         self._slots = slots

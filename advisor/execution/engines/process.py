@@ -126,8 +126,7 @@ class TrainingProcess:
         return process_identity(self.pid)
 
     def _has_leftovers(self) -> bool:
-        """Return whether another process of the group still runs. Zombie processes do not count, because a container may never
-        remove them."""
+        """Return whether another process of the group still runs. Zombies do not count: a container may keep them."""
         if not hasattr(os, "killpg"):
             return False
         try:
@@ -142,8 +141,7 @@ class TrainingProcess:
 
 
 def process_identity(pid: int) -> dict[str, float]:
-    """Return the id and the start time of a process. The id alone is not enough, because a later process may have the same
-    id."""
+    """Return the id and the start time of a process. A later process may have the same id."""
     try:
         return {"training": pid, "training_began": psutil.Process(pid).create_time()}
     except psutil.Error:
@@ -158,8 +156,7 @@ MLFLOW_ERROR_ADVICE = {
         "the script logs another value of a hyperparameter than the study sets; pass the value in the command: --lr {lr}"
     ),
 }
-"""Advice on MLflow errors that occur only when a launcher runs the training script. The keys are parts of the error
-messages."""
+"""Advice on MLflow errors that occur only when a launcher runs the training script. Keys: parts of messages."""
 
 
 def last_line(log: Path) -> str:

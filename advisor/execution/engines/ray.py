@@ -65,8 +65,7 @@ class RayTraining:
         self.ended = False
 
     def poll(self) -> Exit | None:
-        """Return how the training process ended, or None while the process runs. If its node failed, the exit is marked as
-        lost."""
+        """Return how the training process ended, or None while the process runs. If its node failed, the exit is lost."""
         if self._exit is None and self._ray.wait([self._result], timeout=0)[0]:
             was_stopped = bool(self._stop_requests)
             try:
@@ -95,8 +94,7 @@ class RayTraining:
 
 
 def _define_actor_class(ray: Any) -> Any:
-    """Return the class of the Ray actors. A function defines the class, because the definition needs the imported Ray
-    module."""
+    """Return the class of the Ray actors. Its definition needs the imported Ray module."""
 
     class Trainer:
         def __init__(self) -> None:

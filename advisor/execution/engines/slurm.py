@@ -29,8 +29,7 @@ _SUBMITIT_OPTIONS = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus
 _QUERY_INTERVAL_S = 20.0
 """Seconds between two queries to SLURM. A job without a result counts as lost if two consecutive queries do not list it."""
 _EXTRA_TIME_LIMIT_MINUTES = 5
-"""Minutes by which SLURM's time limit exceeds the time limit of the training process, so that the job can still report how the
-process ended."""
+"""Minutes by which SLURM's time limit exceeds the time limit of the training process, so that the job can report its end."""
 MAX_ARRAY_JOBS = 500
 """Maximum jobs in one job array. Clusters accept about 1,000, but a smaller array starts earlier."""
 
@@ -72,8 +71,7 @@ class SlurmEngine:
 
     def free_capacity(self) -> int:
         """Return the number of jobs that may be submitted now: as many as one job array may have, because SLURM itself queues
-        the jobs. If `parallel` is set, only one job array exists at a time, because SLURM limits the running jobs of each array
-        separately."""
+        the jobs. If `parallel` is set, only one job array exists at a time, because SLURM limits each array separately."""
         unfinished_count = sum(not training.ended for training in self._trainings)
         if self._max_submitted is not None:
             return self._max_submitted - unfinished_count
@@ -116,8 +114,7 @@ class SlurmQueue:
         self._queried_at = -math.inf
 
     def has_claimed_job(self, claim: Mapping[str, Any]) -> bool | None:
-        """Return `has_job` for the SLURM job that a claim names, or False if the claim names no job or this machine has no
-        SLURM."""
+        """Return `has_job` for the SLURM job that a claim names, or False without such a job or SLURM."""
         job = claim.get("slurm")
         return self.has_job(job) if isinstance(job, str) and shutil.which("squeue") is not None else False
 
@@ -156,8 +153,7 @@ class SlurmTraining:
         return self._missing_since is not None and self._queue.answers > self._missing_since
 
     def stop(self) -> None:
-        """Create a file that asks the training process to stop. At the second call, or if the job has not started, cancel the
-        job."""
+        """Create a file that asks the training process to stop. At the second call, or before its start, cancel the job."""
         self._stop_requests += 1
         with _stop_request_path(self._task).open("a") as file:
             file.write("stop\n")

@@ -1,5 +1,4 @@
-"""Manages claims. A claim is a tag of an MLflow run that names the launcher that trains the run, with the time of the
-launcher's latest heartbeat."""
+"""Manages claims. A claim is a tag of an MLflow run with the launcher that trains the run and its latest heartbeat."""
 
 from __future__ import annotations
 
@@ -20,12 +19,10 @@ from advisor.system.processes import KILL_SIGNAL, signal_process_group
 
 HEARTBEAT_INTERVAL_S = 30.0
 MAX_HEARTBEAT_AGE_S = 150.0
-"""Maximum seconds since the latest heartbeat of a launcher on another machine. After more seconds, the launcher counts as
-silent."""
+"""Maximum seconds since the latest heartbeat of a launcher on another machine. A longer-silent launcher may have failed."""
 MIN_POLLING_WITHOUT_HEARTBEAT_S = 75.0
 """Minimum seconds during which we read the tracking store and see no new heartbeat, before a silent launcher counts as failed.
-The age of the latest heartbeat alone proves nothing, because clocks differ between machines and an unreachable tracking store
-hides heartbeats."""
+The age of the latest heartbeat alone proves nothing, because clocks differ and an unreachable store hides heartbeats."""
 
 JobState = Literal["done", "busy", "silent", "open"]
 """State of a job. done: the job's result is recorded · busy: a launcher trains the job · silent: the job's launcher may have
@@ -60,8 +57,7 @@ class JobClaimer:
         return json.dumps({**self._identity, "seen": time.time(), **details})
 
     def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> JobState:
-        """Return the state of a job, according to its claim. Callers must read the claim after the last call of
-        `SlurmQueue.forget_last_query`."""
+        """Return the state of a job, according to its claim. Read the claim after `SlurmQueue.forget_last_query`."""
         if claim.get("state") == "done":
             return "done"
         if claim.get("launcher") == self._identity["launcher"]:

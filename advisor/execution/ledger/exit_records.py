@@ -77,8 +77,7 @@ class ExitRecords:
             self._lock = None
 
     def read_left_records(self) -> Iterator[ExitRecord]:
-        """Yield the exit records of launchers that no longer run, and remove the lock files and temporary files of these
-        launchers."""
+        """Yield the exit records of launchers that no longer run, and remove their lock files and temporary files."""
         self.others_have_records = False
         for lock in self.folder.glob(".*.lock"):
             _is_lock_held(lock)

@@ -42,8 +42,7 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri
 from advisor_logging.store import lock_store_opening
 
 MAX_DELIVERY_WAIT_S = 45.0
-"""Maximum seconds to wait, after the end of a training process, until our training hook has delivered the data of the
-process."""
+"""Maximum seconds to wait for our training hook's data after the end of a training process."""
 BLOCKED_STATES = ("done", "busy", "silent")
 _MAX_PARAMS_PER_REQUEST = 100
 _MAX_METRICS_PER_REQUEST = 1000
@@ -80,8 +79,7 @@ class Ledger:
 
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
         """Begin jobs. Return each job with the id of its MLflow run, or with one of `BLOCKED_STATES` if the job cannot be
-        begun. A returned job may have a new seed: no two runs of a trial have the same seed, even if the number of seeds was
-        raised."""
+        begun. A returned job may have a new seed: no two runs of a trial have the same seed, even after more seeds."""
         begun_jobs = call_mlflow_once(lambda: self._begin_jobs(jobs))
         self._claimer.held_run_ids |= {run_id for _, run_id in begun_jobs if run_id not in BLOCKED_STATES}
         return begun_jobs
@@ -103,8 +101,7 @@ class Ledger:
         return [results[job.key] for job in jobs]
 
     def _claim_jobs(self, jobs: Sequence[Job], results: dict[JobKey, tuple[Job, str]]) -> dict[JobKey, tuple[Job, str]]:
-        """Create MLflow runs for the jobs that no launcher has claimed, and return these jobs. Add the states of all other jobs
-        to `results`."""
+        """Create MLflow runs for unclaimed jobs, and return these jobs. Add the states of all other jobs to `results`."""
         runs_by_trial = self._runs.entries_by_trial(jobs)
         new_claims: dict[JobKey, tuple[Job, str]] = {}
         for job in jobs:
@@ -136,8 +133,7 @@ class Ledger:
         return new_claims
 
     def _resume_run(self, entry: JobEntry) -> None:
-        """Claim the run of a job that is to be continued. Afterwards, only the tag `TAG_CONTINUED_AFTER_STOP` shows that the
-        run was stopped early."""
+        """Claim the run of a job that is to be continued. Only `TAG_CONTINUED_AFTER_STOP` then shows the early stop."""
         self._client.set_tag(entry.run_id, contract.TAG_CONTINUED_AFTER_STOP, entry.stop_tag)
         self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimer.tag_text({}))
         tags = self._client.get_run(entry.run_id).data.tags
@@ -192,13 +188,11 @@ class Ledger:
         call_mlflow_once(lambda: self._runs.delete(run_id))
 
     def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
-        """Send a heartbeat; call this method every `claims.HEARTBEAT_INTERVAL_S`. details: entries of the claim that identify
-        the training process."""
+        """Send a heartbeat; call this method every `claims.HEARTBEAT_INTERVAL_S`. details: for the claim."""
         call_mlflow_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimer.tag_text(details)))
 
     def send_heartbeat_from_thread(self, run_id: str) -> None:
-        """Send a heartbeat for a run that this process trains, if the run is still claimed. This method is thread-safe and
-        raises no errors."""
+        """Send a heartbeat for a run that this process trains, if the run is still claimed. Thread-safe; raises no errors."""
         with suppress(Exception), self._recording:
             if run_id in self._claimer.held_run_ids:
                 self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimer.tag_text({}))
@@ -213,8 +207,7 @@ class Ledger:
             call_mlflow_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
 
     def mark_stop(self, run_id: str, stop: GuardStop) -> None:
-        """Record an early stop. Call this method before the run ends; otherwise, readers of the store would take the end for a
-        crash."""
+        """Record an early stop. Call this before the run ends; otherwise, readers would see a crash."""
         call_mlflow_once(lambda: self._client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text()))
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
@@ -299,8 +292,7 @@ class Ledger:
         return str(status), error
 
     def record_orphans(self) -> None:
-        """Record the end of training processes whose launcher failed first. Kill such processes on this machine if they exceed
-        their time limits."""
+        """Record the end of training processes whose launcher failed first. Kill those that exceed their time limits."""
         for run in call_mlflow_once(self._runs.runs):
             run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:

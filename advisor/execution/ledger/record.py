@@ -111,8 +111,7 @@ def mlflow_param_text(value: HyperparameterValue) -> str:
 
 
 def quote_study_name(text: str) -> str:
-    """Return the name of a study as a string literal of MLflow's filter language. Raises AdvisorError if the name contains both
-    kinds of quotation marks."""
+    """Return the name of a study as a string literal of MLflow's filter language. Raises AdvisorError for both quotes."""
     for mark in ("'", '"'):
         if mark not in text:
             return f"{mark}{text}{mark}"
@@ -121,8 +120,7 @@ def quote_study_name(text: str) -> str:
 
 
 class StoreOutage:
-    """Tracks whether the tracking store answers and, during an outage, when to call the store again. Training runs continue
-    during an outage."""
+    """Tracks whether the tracking store answers and, during an outage, when to call the store again. Training continues."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         """report: function that shows a line to the user when an outage starts or ends."""

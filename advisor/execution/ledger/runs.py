@@ -27,8 +27,7 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri
 from advisor.tracking.study.metric_names import is_window_or_system_metric
 
 _MAX_TRIALS_QUERIED_SINGLY = 8
-"""Maximum number of trials for which there is a separate query each. For more trials, a single query reads all runs of the
-study."""
+"""Maximum number of trials with a separate query each; for more, a single query reads all runs of the study."""
 _MAX_LISTED_METRICS = 8
 _STATES_BY_PROGRESS = ("open", "silent", "busy", "done")
 
@@ -164,8 +163,7 @@ class StudyRuns:
         return self.infer_status(run) if status is None or (status == "no_data" and self.has_objective(run)) else str(status)
 
     def error_reason(self, run: Any, status: str) -> str | None:
-        """Return the recorded error of a run or, without an error, the reason why the objective has no value; None if it has a
-        value."""
+        """Return the recorded error of a run or, without an error, the reason why the objective has no value; or None."""
         guard_stop = read_guard_stop(run.data.tags.get(contract.TAG_GUARD_STOP))
         if guard_stop is not None:
             return guard_stop.reason or None
@@ -190,15 +188,13 @@ class StudyRuns:
         return "no_data" if last_value is None else "complete" if math.isfinite(last_value) else "diverged"
 
     def preceding_trials(self) -> list[JobEntry]:
-        """Return the trials of the preceding studies, oldest round first, that have the same objective, learning-rate schedule and
-        number of steps."""
+        """Return the trials of the preceding studies, oldest round first, with the same objective, schedule and steps."""
         runs = [run for place in self._preceding_studies() for run in self._find_study_runs(place) if self._is_comparable(run)]
         entries = enumerate((run, self._read_outcome(run, _read_run_claim(run))) for run in runs)
         return [JobEntry(str(run.info.run_id), (i, 0), "done", run.data.params, "", out) for i, (run, out) in entries]
 
     def _preceding_studies(self) -> list[StudyInExperiment]:
-        """Return the studies that precede this study, oldest round first, without probes and without studies with another
-        learning-rate schedule."""
+        """Return the studies that precede this study, oldest round first, without probes and other learning-rate schedules."""
         known_places, preceding = places(self._uri), list[StudyInExperiment]()
         parent = self._spec.parent
         while parent is not None and parent not in {self._spec.study, *(place.study for place in preceding)}:
@@ -211,8 +207,7 @@ class StudyRuns:
         return [p for p in preceding if p.spec is None or (p.spec.probe is None and dict(p.spec.schedule or {}) == schedule)]
 
     def _find_study_runs(self, place: StudyInExperiment) -> list[Any]:
-        """Return the runs of the study, oldest first. If no run of the experiment names a study, all runs of the experiment
-        count."""
+        """Return the runs of the study, oldest first. If no run of the experiment names a study, all runs count."""
         experiment = self._client.get_experiment_by_name(place.experiment)
         if experiment is None:
             return []
@@ -302,8 +297,8 @@ def open_experiment(
 
 
 def _describe_difference(stored: StudySpec, spec: StudySpec) -> str | None:
-    """Return a phrase that names the difference between the stored study and this study; None if trials of the stored study
-    belong to this study."""
+    """Return a phrase that names the difference between the stored study and this study; None if the stored trials belong to
+    it."""
     reasons = {"__all__": {"why"}}
     dump_options: dict[str, Any] = {"include": {"parameters", "forbidden", "sampler"}}
     dump_options["exclude"] = {"parameters": reasons, "forbidden": reasons}

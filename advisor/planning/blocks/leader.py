@@ -35,8 +35,7 @@ def lowest_cost_trials(groups: Sequence[Sequence[TrainedTrial]]) -> Sequence[Tra
 
 
 def trials_of_best_setting(trials: Sequence[TrainedTrial]) -> Sequence[TrainedTrial]:
-    """Return the trials of the best setting. If any settings were repeated, only repeated settings count, because the result of
-    a single run is uncertain."""
+    """Return the trials of the best setting. If any settings were repeated, only repeated ones count."""
     groups = group_by_setting(trials)
     repeated_groups = [g for g in groups if len(g) > 1 and math.isfinite(mean_cost(g))]
     return lowest_cost_trials(repeated_groups or groups)

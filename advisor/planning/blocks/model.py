@@ -28,8 +28,7 @@ class TrainedTrial:
     setting: Mapping[str, HyperparameterValue]
     """Hyperparameter values that the search chose for the trial."""
     params: Mapping[str, HyperparameterValue]
-    """Hyperparameter values that the trial logged. They may differ from the chosen values, because the training script may
-    round values."""
+    """Hyperparameter values that the trial logged. The training script may have rounded the chosen values."""
     cost: float
     """Best value of the objective, negated if higher values are better; NaN if the trial failed."""
     steps: int
@@ -39,8 +38,7 @@ class TrainedTrial:
     """Kind of the probe (short diagnostic study) to which the trial belongs; None if it belongs to no probe. Settings of probes
     cannot become the best setting of the search."""
     charged_steps: int | None = None
-    """Number of steps that count towards the budget. None means that all planned steps count, because the trial was not stopped
-    early."""
+    """Number of steps that count towards the budget. None: all planned steps count."""
 
     @property
     def failed(self) -> bool:

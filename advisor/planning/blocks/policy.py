@@ -41,11 +41,9 @@ MIN_GROWTH_TO_REANALYZE = 1.25
 """Minimum factor by which the number of trials must grow before an unchanged search space is analysed again. With fewer new
 trials, the statistical power hardly increases."""
 MAX_FINAL_REPEATS = 4
-"""Maximum number of final trials that repeat the best setting. The final repeats are also at most a ninth of all trials with
-the current training length."""
+"""Maximum number of final trials that repeat the best setting. They are also at most a ninth of all trials."""
 PROBE_STEPS_DIVISOR = 3
-"""Minimum ratio of the remaining steps to the steps of a probe (short diagnostic study), so that enough steps remain for trials
-that use the probe's result."""
+"""Minimum ratio of the remaining steps to the steps of a probe (short diagnostic study)."""
 MAX_POINTS_TRIED = 500
 """Maximum number of points that are drawn from a quasi-random sequence to find points in the added part of a search space."""
 

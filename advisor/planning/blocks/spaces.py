@@ -12,8 +12,7 @@ from advisor.planning.sampling.adaptive import Observation
 
 
 def steps_per_trial(spec: StudySpec) -> int:
-    """Return the number of steps of a trial. Return 1 if this number is unknown, so that a budget in steps becomes a budget in
-    trials."""
+    """Return the number of steps of a trial; 1 if unknown, so that a budget in steps becomes a budget in trials."""
     return spec.max_train_steps or 1
 
 
@@ -62,14 +61,12 @@ def trials_of_same_length(spec: StudySpec, trials: Sequence[TrainedTrial]) -> li
 
 
 def trials_within_space(spec: StudySpec, trials: Sequence[TrainedTrial]) -> list[TrainedTrial]:
-    """Return the trials that lie in the study's space and have the study's number of steps and schedule, so that they count as
-    its data."""
+    """Return the trials that lie in the study's space and have the study's number of steps and schedule, and thus are its data."""
     return [t for t in trials_of_same_length(spec, trials) if _space_contains(spec, spec.with_computed_values(t.params))]
 
 
 def earlier_space_covers(before: StudySpec, spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> bool:
-    """Return whether the earlier space `before` contains the trial. Return False if the earlier space lacks a hyperparameter
-    that the study searches."""
+    """Return whether the space `before` has all searched hyperparameters of the study and contains the trial."""
     return spec.searched.keys() <= before.parameters.keys() and _space_contains(before, spec.with_computed_values(params))
 
 
@@ -79,8 +76,7 @@ def _space_contains(spec: StudySpec, params: Mapping[str, HyperparameterValue]) 
 
 
 def sampler_observations(spec: StudySpec, trials: Sequence[TrainedTrial]) -> list[Observation]:
-    """Return all trials with the study's number of steps and schedule as observations for the sampler, also outside the search
-    space."""
+    """Return all trials with the study's steps and schedule as observations for the sampler, also outside the space."""
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     trials = trials_of_same_length(spec, trials)
     return [Observation(spec.with_computed_values(t.params), None if t.failed else sign * t.cost) for t in trials]

@@ -20,8 +20,7 @@ from advisor.planning.base import best_trial_setting, fixed_parameters
 
 N_BATCH_SIZES = 8
 STEPS_PER_BATCH_SIZE = 200
-"""Number of steps per batch size. The first steps compile, fill caches and start data loaders, so shorter trials would be
-unreliable."""
+"""Number of steps per batch size. The first ones compile, fill caches and start data loaders."""
 MEASURE_THROUGHPUT_NOTE = (
     "Measure the throughput of batch sizes with advisor_pytorch.probes.batch_size_sweep: it runs your own step function and stops "
     "at the first size that does not fit in memory."

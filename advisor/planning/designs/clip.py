@@ -30,14 +30,12 @@ from advisor.model.study import Study
 from advisor.planning.base import searched_instead
 
 MIN_THRESHOLD_RANGE_RATIO = 1.5
-"""Minimum ratio of the 90th percentile of norms to the low end of the threshold's range, and of the current threshold to the
-high end of this range."""
+"""Minimum ratio of the norms' 90th percentile to the low end of the range, and of the current threshold to the high end."""
 LOWER_THRESHOLD_RANGE_FACTOR = 3.0
 """Factor between the middle and each end of the threshold's range, if the range lies below the current threshold."""
 
 RATE_RANGE_MARGIN_FACTOR = 10.0
-"""Ratio of the high end of the new learning-rate range to the learning rate at which updates are as long as the longest
-previous updates."""
+"""Ratio of the high end of the new rate range to the rate at which updates are as long as the longest previous ones."""
 
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:

@@ -38,8 +38,7 @@ from advisor.planning.states import ExplorationEvidence, trials_needed
 MORE_SETTINGS_GOAL = re.compile(r"Try [\d,]+ more settings?\b")
 """First words of the goal of a study that adds trials in the same space."""
 MAX_FEW_RATES = 3
-"""Maximum number of tried learning rates at which the next study searches beyond the tried rates, unless the user declared a
-range. Our choice."""
+"""Maximum number of tried learning rates at which the next study searches beyond an inferred range. Our choice."""
 
 
 def explore(

@@ -32,8 +32,7 @@ from advisor.planning.base import best_trial_setting
 from advisor.planning.states import settings_needed
 
 MIN_SEARCHED_PARAMETERS = 2
-"""Minimum number of hyperparameters in a search of fewer hyperparameters, unless the trials are only enough for a learning
-rate."""
+"""Minimum number of hyperparameters in a search of fewer hyperparameters, unless only a rate is searched."""
 MAX_RATE_END_RATIO = 10.0
 """Maximum ratio between the best learning rate and each end of its range, in a search of only the learning rate."""
 TRAIN_WITHOUT_PRUNING_NOTE = (
@@ -76,8 +75,7 @@ def smaller_search(study: Study, base: StudySpec, keep: Collection[str] = ()) ->
 
 
 def enough_trials_for_response(trials: int, spec: StudySpec) -> bool:
-    """Return whether `trials`, or at most twice as many, are enough to estimate a quadratic response to all searched
-    hyperparameters."""
+    """Return whether `trials`, or at most twice as many, suffice to estimate a quadratic response."""
     return 2 * trials >= settings_needed(len(spec.searched))
 
 

@@ -13,13 +13,11 @@ from __future__ import annotations
 from advisor.model.spec import Parameter, StudySpec
 
 MAX_SEPARATE_STUDIES = 3
-"""Maximum number of compared values at which each value gets a separate study. We chose this number for the playbook's "a large
-number"."""
+"""Maximum number of compared values at which each value gets a separate study. The playbook says "a large number"."""
 
 
 def one_study_per_value(spec: StudySpec, name: str, *, limit: int = MAX_SEPARATE_STUDIES) -> tuple[StudySpec, ...]:
-    """Return one study per value, each with an equal share of the trials; if there are more than `limit` values, return only
-    the given study."""
+    """Return one study per value, each with an equal share of the trials; the given study for more than `limit` values."""
     options = spec.parameters[name].options if name in spec.parameters else ()
     if not 1 < len(options) <= limit:
         return (spec,)

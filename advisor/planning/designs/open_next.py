@@ -39,8 +39,7 @@ MAX_KNOWN_RATE_RATIO = 10.0
 """Maximum ratio of two learning rates at which the best rate between them counts as known. The two are the nearest rates above
 and below the best rate that gave worse results or failed. Our choice."""
 MAX_MOMENTUM_COMPLEMENT_RATIO = 10.0
-"""Maximum ratio of (1 - momentum) at the low end of a new range to (1 - momentum) in the earlier trials. Also applies to beta1.
-Our choice."""
+"""Maximum ratio of (1 - momentum) at the low end of a new range to (1 - momentum) in the earlier trials. Our choice."""
 
 _TREND_SIGNIFICANCE_LEVEL = 0.05
 """Significance level of the test whether results change monotonically with the learning rate. A comparison of all results

@@ -148,8 +148,7 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: HyperparameterValue, 
 
 
 def _other_optimizers_parameters(parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]) -> list[str]:
-    """Return the searched hyperparameters that only other optimizers use, without those on which another hyperparameter
-    depends."""
+    """Return the searched hyperparameters that only other optimizers use and on which no other hyperparameter depends."""
     foreign_names = {r.name for ladder in HYPERPARAMETERS_BY_OPTIMIZER.values() for r in ladder if not is_learning_rate(r.name)}
     foreign_names -= {r.name for r in own}
     condition_names = {n for p in parameters.values() for n in (p.when or {})}

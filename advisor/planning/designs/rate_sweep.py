@@ -49,8 +49,7 @@ def is_first_single_setting(study: Study) -> bool:
 
 
 def rate_is_too_high(study: Study) -> bool:
-    """Return whether the learning rate of the only setting is too high, because most of its runs blew up early or all runs
-    diverged."""
+    """Return whether most runs of the only setting blew up early or all diverged."""
     runs = study.ranked()
     return _all_diverged(study) or 2 * sum(is_unstable_early(study, t) for t in runs) > len(runs)
 

@@ -28,8 +28,7 @@ SHORT_RUN_LENGTH_SHARE = 0.1
 """Training length of the short runs, as a share of the final training length."""
 MAX_LONG_RUNS = 3
 MAX_EQUAL_VALUE_DISTANCE = 0.02
-"""Maximum distance between two values of a hyperparameter that count as equal, as a share of the range on its scale. Our
-choice."""
+"""Maximum distance between two values that count as equal, as a share of the range on its scale. Our choice."""
 FINAL_LENGTH_ADVICE = (
     "Set final_train_steps in the study file to the length of the final training, so that the long runs can be planned."
 )
@@ -122,8 +121,7 @@ def _long_run_parameters(best: list[dict[str, HyperparameterValue]], base: Study
 
 
 def _transfer_likelihood_text(name: str) -> str:
-    """Return a clause about how likely the hyperparameter's best value stays the best in longer runs, according to the
-    playbook."""
+    """Return the playbook's clause about how likely the best value stays the best in longer runs."""
     if "warmup" in name.lower() or "init" in name.lower():
         return ": warmup and initialisation are very likely to transfer"
     if parameter_kinds.is_regulariser(name) or parameter_kinds.belongs_to_optimizer(name):

@@ -42,8 +42,8 @@ def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tupl
 
 
 def initial_rate_sweep(base: StudySpec, steps: int) -> StudySpec:
-    """Return the grid over the learning-rate range of the first study `base`, which runs after the grid. Raises AdvisorError if
-    the learning rate has no range."""
+    """Return the grid over the learning-rate range of the first study `base`, which runs after the grid. Raises AdvisorError
+    without a range."""
     rate = learning_rate(base) or "learning_rate"
     rate_parameter = base.searched.get(rate)
     if rate_parameter is None or rate_parameter.low is None or rate_parameter.high is None or rate_parameter.low <= 0:

@@ -35,8 +35,7 @@ _RECIPE_FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeRequest:
-    """The user's request for the first study of a recipe, from the options of `advisor init`. If a field is None, the recipe's
-    value applies."""
+    """The user's request for the first study of a recipe (options of `advisor init`). None: the recipe's value."""
 
     recipe: str
     study: str

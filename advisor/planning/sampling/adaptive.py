@@ -39,13 +39,11 @@ refined once with each of these standard deviations."""
 _ABSENT_POSITION = 0.5
 """Position of a trial on the axis of a hyperparameter that the trial lacks."""
 _OUTSIDE_STEP_SD = 0.2
-"""Standard deviation, as a share of the ranges, of the random steps along the other axes if a point lies outside its range on
-one axis."""
+"""Standard deviation, in ranges, of the random steps along the other axes if a point lies outside its range on one."""
 _PREDICTED_FAILURE_THRESHOLD = 0.5
 """Minimum value of the predicted failure indicator (0 for a result, 1 for a failure) at which a trial is predicted to fail."""
 _MIN_FAILURE_SD = 0.05
-"""Minimum standard deviation of the predicted failure indicator. A few trials without failures never prove that a setting
-cannot fail."""
+"""Minimum standard deviation of the predicted failure indicator. A few successes prove nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +220,7 @@ class SearchAxes:
         return quasirandom.trial_at_position(self.spec, [min(max(float(at[n]), 0.0), 1 - 1e-12) for n in sorted(at)])
 
     def axis_columns(self, points: FloatArray) -> list[FloatArray]:
-        """Return one column of positions for each axis. If a hyperparameter's condition is not met, the position is
-        `_ABSENT_POSITION`."""
+        """Return one column of positions for each axis. It is `_ABSENT_POSITION` for an unmet condition."""
         columns: dict[str, FloatArray] = {}
         for name, column in zip(self.names, points.T, strict=True):
             is_absent = np.zeros(len(column), dtype=np.bool_)
@@ -283,8 +280,7 @@ class ResponseModel:
 
 
 def _log_improvement(mean: FloatArray, sd: FloatArray, best: float) -> FloatArray:
-    """Return the logarithm of the expected improvement. If a mean is far above `best`, use the asymptotic form, because the
-    exact form is inaccurate there."""
+    """Return the logarithm of the expected improvement. Far above `best`, only the asymptotic form is accurate."""
     z = (best - mean) / sd
     with np.errstate(divide="ignore", invalid="ignore"):
         exact_logarithm = np.log(stats.norm.pdf(z) + z * stats.norm.cdf(z))

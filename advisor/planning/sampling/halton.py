@@ -86,8 +86,7 @@ def trial_at_position(spec: StudySpec, position: FloatArray | Sequence[float]) -
 
 
 def _halton_points(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatArray]:
-    """Yield the points of the study's infinite sequence, starting at point number `first`. Each point has shape (dimensions,)
-    and coordinates in [0, 1)."""
+    """Yield the points of the study's infinite sequence, starting at point number `first`. Shape (dimensions,), from 0 to 1."""
     rng = np.random.default_rng(spec.sampler.seed)
     if spec.sampler.kind == "random" or dimensions == 0:
         rng.random((first, dimensions))
