@@ -139,7 +139,7 @@ def compare(
         gain=result.gain,
         interval=None if math.isnan(result.error) else result.interval(0.95),
         complexity=complexity,
-        seed_variance=trial,
+        trial_variance=trial,
         study_variance=study,
         data_variance=data,
         decision=decision,

@@ -173,6 +173,7 @@ class _LadderAnalysis:
         last, own = None, self._size_result(len(self.sweeps) - 1)
         if len(self.sweeps) > 2:
             last = self._predict_size(estimate_optima(self.points[:-1]), own.size)
+        last_rate, last_value = (None, None) if last is None else (last.rate, last.value)
         objective = self.study.spec.objective
         return Ladder(
             metric=objective.metric,
@@ -184,8 +185,8 @@ class _LadderAnalysis:
             transfer=transfer,
             next=self._predict_size(self.optima, following),
             last=last,
-            last_rate=_judge_prediction(last and last.rate, None if own.open else own.rate),
-            last_value=_judge_prediction(last and last.value, own.value),
+            last_rate=_judge_prediction(last_rate, None if own.open else own.rate),
+            last_value=_judge_prediction(last_value, own.value),
             runs=propose_further_runs(sizes, self.points, self.ends) if transfer == "cannot be told" else (),
             notes=tuple(notes),
         )

@@ -16,7 +16,9 @@ from advisor.stats.blocks import MeanLevel, mean_level
 
 MIN_SIGNAL_POINTS = 20
 """Minimum number of points of a curve, so that its first fifth suffices to estimate the noise."""
-KINDS_WITHOUT_POLICY: set[WorkloadKind] = {"supervised", "language-model", "gan", "diffusion", "self-supervised"}
+KINDS_WITHOUT_POLICY: frozenset[WorkloadKind] = frozenset(
+    ("supervised", "language-model", "gan", "diffusion", "self-supervised")
+)
 """Kinds of workload that train no policy."""
 _SIGNAL_DESCRIPTIONS = {
     "groups_without_advantage": "the share of groups whose rewards are all equal, as TRL's frac_reward_zero_std",

@@ -144,7 +144,8 @@ def _read_settings(study: Study, left_out: BoolArray) -> Settings:
     groups = list(trials_by_setting.values())
     positions = {name: study.positions(name, [group[0] for group in groups]) for name in study.searched}
     costs = np.array([_lower_median(successful_costs[[t.index for t in g]]) for g in groups])
-    late_costs = [min((study.late_cost(t) for t in g if study.comparable[t.index]), default=math.inf) for g in groups]
+    comparable = [[t for t in group if study.comparable[t.index]] for group in groups]
+    late_costs = np.array([min(map(study.late_cost, group), default=math.inf) for group in comparable])
     best_first = np.lexsort((*positions.values(), late_costs, costs)) if groups else np.empty(0, np.int64)
     costs = costs[best_first]
     positions = {n: u[best_first] for n, u in positions.items()}
