@@ -27,7 +27,6 @@ _WORKLOAD_MISMATCH_REASONS: Mapping[WorkloadKind, str] = {
     "self-supervised": "the runs learn without labels, to which this rule does not apply",
     "no-network": "the runs train no network",
 }
-"""Reason why a rule does not apply, for each kind of workload."""
 
 
 MAX_FINDINGS = 10_000

@@ -26,7 +26,6 @@ from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError, co
 from advisor.system.notifier import NOTIFICATION_EVENTS, Notification
 
 _MAX_POLL_INTERVAL_S = 0.1
-"""Maximum seconds between two checks whether a training process has ended."""
 _MIN_POLL_INTERVAL_S = 0.005
 """Minimum seconds between two checks whether a training process has ended. The pause starts at this value and doubles until a
 process ends, so that short runs follow each other without long gaps."""
@@ -65,7 +64,6 @@ class _BegunJob:
     training: Training
     log: Path
     deadline: float | None
-    """Time limit in seconds since 1970, or None without a limit."""
     exit: Exit | None = None
     ended_at: float = 0.0
     record_retry_at: float = 0.0
@@ -146,7 +144,6 @@ class _JobLauncher:
         return may_begin_more
 
     def _claim_jobs(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Claim the jobs that no other launcher has claimed. Return the claimed jobs with the ids of their runs."""
         try:
             if self._records.others_have_records:
                 self._ledger.deliver_left_records(self._records)
@@ -190,7 +187,6 @@ class _JobLauncher:
     # --- guarding ---------------------------------------------------------------------------------------------------------------
 
     def _follow_guard(self) -> None:
-        """Stop the running trials that cannot become the best, according to the latest verdicts."""
         running_jobs = [item for item in self._begun if item.exit is None]
         if self._guard is None or not running_jobs or (reading := self._guard.latest()) is None:
             return
@@ -242,7 +238,6 @@ class _JobLauncher:
         return True
 
     def _record_ended_trainings(self) -> bool:
-        """Record in MLflow all training processes that have ended. Return True if at least one was recorded."""
         count_before = len(self._begun)
         for item in list(self._begun):
             if item.exit is None:
@@ -330,7 +325,6 @@ class _JobLauncher:
 
 
 def _describe_failure(item: _BegunJob, outcome: record.JobOutcome) -> str:
-    """Return one line about a failed job; empty if the job did not fail."""
     if outcome.status == "complete":
         return ""
     if item.stop is not None:

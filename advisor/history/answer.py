@@ -236,7 +236,6 @@ class GateCase:
         )
 
     def _further_runs(self, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:
-        """Return the next runs of both settings, with their cost and with seeds that no earlier run used."""
         additions = []
         seeds_logged = any(t.seed is not None for t in self.study.trials)
         for n, side in zip(runs, (self.candidate, self.incumbent), strict=True):

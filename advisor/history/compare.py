@@ -149,7 +149,6 @@ def compare(
 
 
 def _compared_settings(candidate: ComparedTrials, incumbent: ComparedTrials) -> list[list[repeats.Setting]]:
-    """Return the settings of the candidate and of the incumbent. Raises AdvisorError if the two cannot be compared."""
     objectives = [side.study.spec.objective for side in (candidate, incumbent)]
     if objectives[0] != objectives[1]:
         one, other = (f"{o.metric} ({o.direction})" for o in objectives)

@@ -122,18 +122,12 @@ def _build_sequential_test(case: GateCase, floor: NoiseFloor, worthwhile: float,
     # Leave out the first run of a setting, even without a result: the setting may have been selected because of this run.
     unselected = costs[1:] if case.candidate.runs_with_result[0] is case.candidate.trials[0] else costs
     unselected = unselected if len(case.candidate.trials) > 1 else unselected[:0]
-    return SequentialTest(
-        RunSample.from_costs(costs),
-        RunSample.from_costs(unselected) if len(unselected) else None,
-        RunSample.from_costs(case.incumbent.costs),
-        floor,
-        worthwhile,
-        levels,
-    )
+    later = RunSample.from_costs(unselected) if len(unselected) else None
+    incumbent = RunSample.from_costs(case.incumbent.costs)
+    return SequentialTest(RunSample.from_costs(costs), later, incumbent, floor, worthwhile, levels)
 
 
 def _decide_without_test(case: GateCase) -> Answer | None:
-    """Return the answer if it needs no statistical test, else None."""
     candidate, incumbent = case.candidate, case.incumbent
     name = quote_name(candidate.name)
     if not candidate.runs_with_result:

@@ -152,8 +152,6 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
 
 
 class _LadderAnalysis:
-    """Estimates the optimum of each sweep, and its trend over the model sizes."""
-
     def __init__(self, sweeps: Sequence[LearningRateSweep], rate: str) -> None:
         self.sweeps, self.rate, self.study = sweeps, rate, sweeps[-1].study
         self.points = [_rates_and_costs(s, rate) for s in sweeps]
@@ -249,7 +247,6 @@ def _learning_rate_name(studies: Sequence[Study]) -> str:
 
 
 def _find_sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[LearningRateSweep]:
-    """Return the sweep of each model size, smallest size first. Raises AdvisorError if two studies have the same model size."""
     sweeps: dict[float, LearningRateSweep] = {}
     for study in studies:
         has_failed = failures.failure_masks(study).has_failed

@@ -60,11 +60,9 @@ def read_lineages(
             histories.append((group, build_history(studies, rules, notes=notes)))
     if name is not None and not any(g in groups_to_show for g, _ in histories):
         raise AdvisorError(f"no study of the lineage of {name!r} has a trial with a result yet")
-    return Lineages(
-        lineages=tuple(h for g, h in histories if g in groups_to_show),
-        hit_rates=hit_rates(o for _, h in histories for o in h.outcomes),
-        judged=len(histories),
-    )
+    rates = hit_rates(o for _, h in histories for o in h.outcomes)
+    shown = tuple(h for g, h in histories if g in groups_to_show)
+    return Lineages(lineages=shown, hit_rates=rates, judged=len(histories))
 
 
 def _read_studies(group: Sequence[StudyInExperiment], reader: StudyReader) -> tuple[list[Study], list[str]]:

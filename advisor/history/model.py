@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from statistics import fmean
-from typing import Literal
+from typing import Literal, get_args
 
 from advisor.model.frozen import FrozenModel
 from advisor.model.prediction import Prediction
@@ -100,13 +100,7 @@ def hit_rates(outcomes: Iterable[Outcome]) -> tuple[HitRate, ...]:
         counts = Counter(o.judged for o in of_rule)
         judged = [o.prediction for o in of_rule if o.judged != "cannot tell"]
         stated = [p.probability for p in judged if p.probability is not None]
-        rates.append(
-            HitRate(
-                rule=rule,
-                kept=counts["kept"],
-                not_kept=counts["not kept"],
-                cannot_tell=counts["cannot tell"],
-                stated=round(fmean(stated), 3) if stated else None,
-            )
-        )
+        mean = round(fmean(stated), 3) if stated else None
+        kept, not_kept, cannot_tell = (counts[judgement] for judgement in get_args(Judgement))
+        rates.append(HitRate(rule=rule, kept=kept, not_kept=not_kept, cannot_tell=cannot_tell, stated=mean))
     return tuple(rates)

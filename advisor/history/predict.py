@@ -54,12 +54,9 @@ PredictedResult = tuple[Expected, float | None]
 
 @dataclass(frozen=True)
 class _PredictionBasis:
-    """The data on which a prediction is based."""
-
     study: Study
     finding: Finding
     next_spec: StudySpec
-    """Study file of the next study."""
     trials_in_next_space: Sequence[Trial]
     """Ended trials whose settings lie in the next study's search space. Their training length, and their values of
     hyperparameters that the next study newly fixes, may differ from the next study."""

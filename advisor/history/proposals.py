@@ -30,10 +30,8 @@ MIN_RELATIVE_DEVIATION = 1e-9
 """Minimum standard deviation between repeats, as a share of the mean cost. A smaller one is due to rounding."""
 
 _MIN_RUN_ID_CHARS = 6
-"""Minimum length of an abbreviated run id, in characters."""
 
 _MIN_COMMIT_CHARS = 7
-"""Minimum length of an abbreviated commit hash, in characters."""
 
 
 @pydantic_dataclass(frozen=True)
@@ -132,7 +130,6 @@ def proposed_settings(study: Study, key: repeats.SettingKeyFunction) -> list[Pro
 
 
 def _drop_superseded_runs(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Return the trials for which no later trial with the same seed has a result."""
     last_result = {t.seed: repeats.start_sort_key(t) for t in results if t.seed is not None}
     return tuple(t for t in trials if t.seed not in last_result or last_result[t.seed] < repeats.start_sort_key(t))
 

@@ -160,7 +160,6 @@ def _studies_for_open_questions(
 
 
 def _rate_search_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return a search of the learning rate for a newly fixed batch size, or None if enough rates were tried with it."""
     batch_sizes = [n for n in study.searched if parameter_kinds.is_batch_size(n) and base.parameters[n].role == "fixed"]
     rates = [n for n in base.searched if is_learning_rate(n)]
     if not batch_sizes or not rates:

@@ -319,7 +319,6 @@ class PlanMerger(FindingFollower):
         self._add_study(StageEdits(goals[-1], ()))
 
     def _place_notes(self, edits: StageEdits) -> None:
-        """Add a stage's advice to the first study's notes. Once that study is planned, defer advice that affects training."""
         if not self.specs:
             self.stages_without_study.append(edits)
             return

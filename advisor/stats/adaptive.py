@@ -52,7 +52,6 @@ def _nearness_to_best_points(
 
 
 def _mean_distances(positions: FloatArray) -> FloatArray:
-    """Return the mean distance between each two points, shape (n, n), over the axes on which both points have a position."""
     total, shared = np.zeros((2, len(positions), len(positions)))
     for column in positions.T:
         axis_distances = np.abs(column[:, None] - column[None, :])

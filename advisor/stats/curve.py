@@ -213,7 +213,6 @@ def _window_stride(width: int) -> int:
 
 
 def _window_medians(y: FloatArray, width: int) -> FloatArray:
-    """Return the medians of overlapping windows of a curve, whose starts are one stride apart."""
     return np.asarray(np.median(sliding_window_view(y, width)[:: _window_stride(width)], axis=1), dtype=np.float64)
 
 

@@ -33,11 +33,9 @@ _REPEAT_DRAWS = 20_000
 MAX_DRAWN_POINTS = 240
 """Maximum number of points, over all groups, at which responses are drawn."""
 _NUMBER_OF_CANDIDATES = 2400
-"""Number of random points near good settings, from which each group takes the most promising ones."""
 _MIN_GOOD_SETTINGS = 4
 """Minimum number of good settings of a group; its best cost is searched near these settings."""
 _GROUP_OFFSET_VARIANCE = 4.0
-"""Prior variance of the constant offset of a group, in variances of the costs."""
 _JITTER = 1e-4
 # Priors and bounds of the parameters of the Gaussian process, in the order that `_GroupProcess.mode` documents.
 _PRIOR_MEANS = (0.0, 0.0, 0.0, -1.0, -4.0)
@@ -165,7 +163,6 @@ def _coordinate_blocks(numeric: list[FloatArray], choices: list[FloatArray]) -> 
 
 
 def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
-    """Return the sorted indices of the settings to fit, evenly spaced in rank within each group."""
     share, subsets = min(1.0, _MAX_FITTED_SETTINGS / len(costs)), []
     for g in range(int(groups.max()) + 1):
         group_indices = np.flatnonzero(groups == g)
@@ -215,7 +212,6 @@ class _GroupProcess:
         self.mode = self._fit_parameters()
 
     def _penalised_loss(self, at: FloatArray) -> tuple[float, FloatArray]:
-        """Return the negative logarithm of the penalised likelihood, and its gradient."""
         relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
         single, single_slopes = _matern_kernel(relevance[:, None, None] * self.distances)
         joint, joint_slope = _matern_kernel(np.tensordot(relevance, self.distances, 1))

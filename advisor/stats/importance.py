@@ -31,13 +31,11 @@ _FOURIER_FEATURES = 100
 _COMPARED_POINTS = 5000
 """Approximate number of points at which responses are compared; with many axes, more points are compared."""
 _MAX_ARRAY_ELEMENTS = 4_000_000
-"""Maximum number of array elements that are computed at once, to limit memory."""
 _REPLACEMENTS_PER_POINT = 4
 _MIN_COMPARED_POINTS = 32
 _MAX_LOG_RELEVANCE_SD = 3.0
 """Maximum posterior standard deviation of a log relevance: the standard deviation of its prior."""
 _LOG_PARAMETER_BOUNDS = ((-8.0, 6.0), (-4.0, 4.0), (-9.0, 1.5))
-"""Bounds (low, high) of log relevances, log signal variance and log noise variance."""
 _CHOICE_COORDINATE = 0.125**0.5
 """Coordinate of a choice on its one-hot axis, such that two choices are as far apart as half a numeric range."""
 _MISSING_COORDINATE = 0.4
@@ -46,7 +44,6 @@ _NUMBER_OF_PERMUTATIONS = 999
 _GRID_VALUES = 9
 """Number of values of an axis at which the best value of another axis is compared."""
 _TEST_RELEVANCES = (1.0, 16.0)
-"""Relevances of the kernels of the permutation test, which detect slow and fast changes along an axis."""
 _LOWEST_RETURNED_P = 0.01
 """Smallest p-value of `ResponseModel.p_value`, and significance level of a single axis."""
 _MAX_SHUFFLES = 19
@@ -60,7 +57,6 @@ class _ResponseDraw:
     points: FloatArray
     """Scaled positions of the trials, (n, coordinates)."""
     scale: FloatArray
-    """Scale factor of each coordinate, shape (coordinates,)."""
     signal: float
     noise: float
     weights: FloatArray
@@ -79,7 +75,6 @@ class _ResponseDraw:
 
 
 def _random_prior_function(scaled: NDArray[Any], features: tuple[FloatArray, FloatArray, FloatArray]) -> NDArray[Any]:
-    """Return the values of a random function from the prior (random Fourier features of Rahimi and Recht)."""
     frequencies, phases, amplitudes = (f.astype(scaled.dtype) for f in features)
     angles = scaled @ frequencies
     angles += phases

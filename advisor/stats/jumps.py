@@ -21,7 +21,6 @@ from advisor.stats.tails import MIN_CHANGES_FOR_QUARTILE, MIN_POINTS, tail_of_le
 
 _MIN_FALL_FOR_LOG = 10.0
 _MIN_BLOWUP_RATIO = 3.0
-"""Minimum ratio of a loss that blew up to its first value."""
 _JUMP_WIDTHS = (2, 6, 18, 54)
 """Minimum durations of jumps, in points, for which jumps are searched. A single atypical minibatch is no jump."""
 _TABULATED_PROBABILITIES = np.logspace(-12, 0, 97)
@@ -29,15 +28,12 @@ _NORMAL_QUARTILE = 0.6745
 _MIN_NORMAL_POINTS = 9
 """Minimum number of points whose median has nearly normal noise; atypical minibatches affect a median of fewer points."""
 _MIN_UNDONE_SHARE = 0.5
-"""Minimum share of the earlier fall of the loss that a collapse undoes."""
 _MIN_SHARE_ABOVE_NOISE = 0.9
 """Minimum share of the levels after a collapse that lie above the noise."""
 _STEEPEST_SHARE = 0.05
-"""Share of the changes of a loss that count as steepest rises: the largest ones."""
 _MIN_LEARNING_RATE_GROWTH = 1.5
 """Minimum factor by which the learning rate grows across a rise of the loss if the schedule explains the rise."""
 _MIN_LATE_POINTS = 10
-"""Minimum number of points in the second half of a curve to estimate its autocorrelation."""
 _POINTS_PER_LEVEL = 5
 """Number of highest early values whose mean is the height of a rise."""
 _MAX_INDEPENDENT_SHARE = 1 / 3

@@ -54,7 +54,6 @@ def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> 
 
 
 def _draw_best_costs(settings: Sequence[FloatArray], half_size: int, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return the cost of the best of `half_size` random settings in each draw."""
     count = len(settings)
     run_counts = np.array([len(s) for s in settings])
     cost_table = np.full((count, int(run_counts.max())), np.nan)

@@ -32,7 +32,6 @@ _EXPONENTIAL_DECAY_RATES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 3
 _MIN_RELATIVE_ERROR = 0.005
 """Minimum standard error of a rate of fall, as a share of the largest rate of fall."""
 _POINTS_PER_WINDOW = 40
-"""Number of points per window at which models are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,6 @@ def _p_value_of_axis(y: FloatArray, distances: FloatArray, start: FloatArray, po
 
 
 def _response_kernel(distances: FloatArray, at: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
-    """Return (covariance of the response at n points, inverse covariance of the noisy values), both of shape (n, n)."""
     covariance = _response_similarity(distances, at, n)
     return covariance, root_and_inverse(covariance, np.exp(at[-1]) + _JITTER)[1]
 

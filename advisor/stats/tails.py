@@ -87,7 +87,6 @@ def _fit_tail(excess: FloatArray, base: float, tries: float, overlap: float) -> 
 
 
 _MAX_WINDOW = 31
-"""Maximum width of the running median, in points."""
 _TESTED_RANKS = (1, 2, 4, 8, 16)
 """Numbers of largest ratios that are tested together as outliers."""
 _NODES, _QUADRATURE_WEIGHTS = np.polynomial.hermite_e.hermegauss(48)
@@ -147,14 +146,10 @@ def corrected_p_values(tested: Sequence[Outliers | None]) -> FloatArray:
 
 
 class _OutlierTest(NamedTuple):
-    """Result of a test whether the largest logarithms of ratios are outliers."""
-
     p_value: float
     rank: int
-    """Number of largest log ratios that are jointly most significant."""
     tail: ExponentialTail
     floor: float = 0.0
-    """Minimum log ratio that counts as an outlier."""
 
 
 def _outlier_tests(largest_first: FloatArray) -> list[_OutlierTest]:
@@ -168,7 +163,6 @@ def _outlier_tests(largest_first: FloatArray) -> list[_OutlierTest]:
 
 
 def _lowest_p_value(largest_first: FloatArray, tail: ExponentialTail) -> tuple[float, int]:
-    """Return (p-value, number of ratios) for the most significant number of largest ratios, with a Bonferroni correction."""
     n, ranks = len(largest_first), [k for k in _TESTED_RANKS if k <= len(largest_first)]
     return min((len(ranks) * _chance_of_reaching(tail, float(largest_first[k - 1]), k, n), k) for k in ranks)
 
@@ -185,7 +179,6 @@ def _chance_of_reaching(tail: ExponentialTail, value: float, count: int, n: int)
 
 
 def _threshold_at_chance(tail: ExponentialTail, count: int, n: int, chance: float) -> float:
-    """Return the threshold that at least `count` of n values exceed with probability `chance`."""
     low, high = tail.start_value, tail.start_value + tail.scale
     if _chance_of_reaching(tail, low, count, n) <= chance:
         return low

@@ -224,8 +224,6 @@ def _starts_tenfold_higher(t: FloatArray, y: FloatArray) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _NormalisedCurve:
-    """A training curve with steps as shares of the run's steps, and costs as shares of the run's gain."""
-
     step_shares: FloatArray
     costs: FloatArray
     smooth: FloatArray

@@ -165,7 +165,6 @@ def steps_are_epochs(study: Study) -> bool:
 
 
 def _feasible_settings(study: Study) -> list[_BatchSizeSetting]:
-    """Return the distinct settings of feasible trials whose batch size is known, smallest batch size first."""
     trials_by_setting: dict[tuple[float, tuple[tuple[str, HyperparameterValue], ...]], list[Trial]] = {}
     for trial in study.trials:
         batch_size = parameter_kinds.batch_size(trial)

@@ -116,12 +116,10 @@ def best_curve_endings(
             needs="learning_rate",
         )
     if not endings:
-        raise MissingData(
-            f"the best trials have fewer than {trend.MIN_POINTS} evaluations of {study.spec.objective.metric}, or did not "
-            "improve beyond their noise; evaluate more often",
-            needs="evaluations",
-            at_least=trend.MIN_POINTS,
+        lack = (
+            f"fewer than {trend.MIN_POINTS} evaluations of {study.spec.objective.metric}, or did not improve beyond their noise"
         )
+        raise MissingData(f"the best trials have {lack}; evaluate more often", needs="evaluations", at_least=trend.MIN_POINTS)
     return endings
 
 
@@ -130,11 +128,8 @@ def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
     if not complete_trials:
         raise MissingData("every good trial was cut short; train some trials for all of max_train_steps", needs="full_length")
     if all(len(study.cost_curve(t).finite) < 2 for t in complete_trials):
-        raise MissingData(
-            f"each of the best trials has a single value of {study.spec.objective.metric}, which is no curve; evaluate more often",
-            needs="evaluations",
-            at_least=trend.MIN_POINTS,
-        )
+        reason = f"each of the best trials has a single value of {study.spec.objective.metric}, which is no curve"
+        raise MissingData(f"{reason}; evaluate more often", needs="evaluations", at_least=trend.MIN_POINTS)
     return complete_trials
 
 
@@ -240,7 +235,6 @@ def _learning_rate_may_decay(study: Study, ending: CurveEnding) -> bool:
 
 @computed
 def _pool_fall_rates(study: Study) -> slowing.FallRates | None:
-    """Pool the rates of fall of the objective and the training cost over complete trials with an unknown schedule."""
     trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_undecayed_step_share(study, t))]
     curves = [c.finite for t in trials for c in (study.cost_curve(t), study.train_cost_curve(t))]
     return slowing.pool_fall_rates([(c.steps, c.values) for c in curves])

@@ -119,13 +119,9 @@ def split_around_best(costs: FloatArray) -> HalfAroundBest | None:
     without_jumps = median_filter(costs_around_best, size=3, mode="nearest")
     smooth_curve = curve.smooth_savgol(without_jumps, min(_MAX_PARABOLA_WINDOW, half_size - 1 + half_size % 2))
     noise_sd = _noise_sd(costs_around_best)
-    # A curve without noise is its own smooth curve.
-    return HalfAroundBest(
-        first_index,
-        smooth_curve if noise_sd > 0 else costs_around_best,
-        costs_around_best - smooth_curve if noise_sd > 0 else np.zeros(half_size),
-        noise_sd,
-    )
+    if not noise_sd > 0:
+        smooth_curve = costs_around_best
+    return HalfAroundBest(first_index, smooth_curve, costs_around_best - smooth_curve, noise_sd)
 
 
 def split_ends(curves: Sequence[FloatArray], lengths: Sequence[int]) -> list[HalfAroundBest] | None:

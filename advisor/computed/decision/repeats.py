@@ -99,7 +99,6 @@ def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFu
 def _ended_trials_by_setting(
     study: Study, trials: Sequence[Trial], key_of_trial: SettingKeyFunction | None
 ) -> dict[SettingKey, list[Trial]]:
-    """Return the ended trials of each setting in the order of their start."""
     key_of_trial = key_of_trial or key
     trials_by_setting: dict[SettingKey, list[Trial]] = {}
     for trial in sorted(trials, key=start_sort_key):

@@ -75,7 +75,6 @@ def find_extension_limit(study: Study, name: str, side: RangeSide) -> ExtensionL
 
 
 def _limit_before_failures(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
-    """Return a limit halfway between the end of the range and the nearest failed trial beyond it."""
     parameter = study.spec.parameters[name]
     has_failed = failures.failure_masks(study).has_failed
     failed_trials = [t for t in study.trials if has_failed[t.index]]

@@ -75,12 +75,9 @@ class Settings:
     def require_settings(self, min_settings: int, min_results: int) -> None:
         """Raise MissingData if fewer than `min_settings` settings ended or fewer than `min_results` of them have a result."""
         if len(self) < min_settings or self.result_count < min_results:
-            raise MissingData(
-                f"{count(len(self), 'distinct setting')} ended, {self.result_count} of them with a result; "
-                f"at least {min_settings} are needed, {min_results} of them with a result",
-                needs="trials",
-                at_least=min_settings,
-            )
+            ended = f"{count(len(self), 'distinct setting')} ended, {self.result_count} of them with a result"
+            needed = f"at least {min_settings} are needed, {min_results} of them with a result"
+            raise MissingData(f"{ended}; {needed}", needs="trials", at_least=min_settings)
 
 
 def require_two_settings(study: Study) -> None:
@@ -133,7 +130,6 @@ def settings_of_all_lengths(study: Study) -> Settings:
 
 
 def _read_settings(study: Study, left_out: BoolArray) -> Settings:
-    """Return the settings of all ended trials except those in the mask `left_out`, shape (number of trials,)."""
     successful_costs = np.where(failures.failure_masks(study).has_failed, np.nan, study.costs)
     trials_by_setting: dict[SettingKey, list[Trial]] = {}
     for trial in study.trials:
@@ -209,7 +205,6 @@ def trial_weights(study: Study) -> FloatArray:
 
 
 def _searched_setting_key(study: Study, trial: Trial) -> SettingKey:
-    """Return an identifier of the trial's values of the searched hyperparameters."""
     return setting_key({name: trial.params.get(name, "") for name in study.searched})
 
 
@@ -300,7 +295,6 @@ def length_decisions(study: Study) -> tuple[Decision, ...]:
 
 
 def _do_hyperparameters_differ(study: Study, trials: Sequence[Trial], length_groups: IntArray) -> bool:
-    """Return True if trials of different lengths differ in a hyperparameter that does not set the length."""
     from scipy.stats import kruskal  # scipy.stats loads slowly and is rarely needed here
 
     examined_names = [n for n in study.searched if not (is_training_length(n) or n in study.lengths or is_batch_size(n))]

@@ -124,13 +124,9 @@ def _early_rise(study: Study, stable: TrialInstability, finite: Curve, end: floa
     cost_sign = _cost_sign(study, stable.metric)
     step_of_rise = int(finite.steps[rise.index])
     start, level, limit = cost_sign * rise.first_value, cost_sign * rise.highest_level, cost_sign * rise.noise_limit
-    description = say(
-        "{went} from {start} at its start to {level} at {place}",
-        went="rose" if cost_sign > 0 else "fell",
-        start=Number(start, 4),
-        level=Number(level, 4),
-        place=study.at(step_of_rise),
-    )
+    template = "{went} from {start} at its start to {level} at {place}"
+    went, place = "rose" if cost_sign > 0 else "fell", study.at(step_of_rise)
+    description = say(template, went=went, start=Number(start, 4), level=Number(level, 4), place=place)
     is_material = _is_rise_material(study, stable.metric, rise.highest_level - rise.first_value)
     return replace(
         stable,
@@ -193,14 +189,8 @@ def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Me
         undone = say("more than all its improvement")
     else:
         undone = say("{times} times {fall}", times=Number(jump.share, 2), fall=fall)
-    return say(
-        "{went} from {before} to {to}{place}, which undid {undone}",
-        went=went,
-        before=Number(before, 4),
-        to=to,
-        place=place,
-        undone=undone,
-    )
+    template = "{went} from {before} to {to}{place}, which undid {undone}"
+    return say(template, went=went, before=Number(before, 4), to=to, place=place, undone=undone)
 
 
 def _largest_unexplained_jump(
@@ -260,7 +250,6 @@ def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, po
 
 @computed
 def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[BoolArray, IntArray]:
-    """Return (mask of the loss's finite points in its steepest rises, steps of all finite points)."""
     curve = dict(instability.loss_curves(study, trial)).get(metric)
     if curve is None:
         return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64)
@@ -290,7 +279,6 @@ def _is_significant_blowup(blowup: TrialInstability | None) -> bool:
 
 
 def _late_divergence(study: Study, trial: Trial) -> TrialInstability | None:
-    """Return the divergence of a trial after early training; None if the trial did not diverge then, or never improved before."""
     at = instability.first_diverged_step(study, trial)
     if at is None or instability.has_diverged_early(study, trial, at):
         return None
@@ -315,7 +303,6 @@ def _all_finite(study: Study, trial: Trial) -> bool:
 
 
 def _has_lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
-    """Return True if a trial that diverged has only finite values but lost most of its improvement."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 
@@ -328,13 +315,9 @@ def _describe_divergence(study: Study, trial: Trial, curve: Curve, at: int, sign
     if not _has_lost_its_gain(study, trial, curve):
         return say("ends with the status diverged at {place}, where it is {last}", place=study.at(at), last=last_value)
     best_index = int(curve.values.argmin())
-    return say(
-        "went back from {best} at {place} to {last} at its end, {end}",
-        best=Number(sign * float(curve.values[best_index]), 4),
-        place=study.at(int(curve.steps[best_index])),
-        last=last_value,
-        end=study.at(int(curve.steps[-1])),
-    )
+    best, place = Number(sign * float(curve.values[best_index]), 4), study.at(int(curve.steps[best_index]))
+    template = "went back from {best} at {place} to {last} at its end, {end}"
+    return say(template, best=best, place=place, last=last_value, end=study.at(int(curve.steps[-1])))
 
 
 def _curve_noun(study: Study, metric: str) -> str:

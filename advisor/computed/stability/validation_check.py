@@ -47,8 +47,6 @@ def do_evaluations_improve(evaluations: list[Curve], start: int, end: int) -> bo
 
 
 class _LevelChange(NamedTuple):
-    """The change of a curve from its best level before a step to its level after the step."""
-
     rise: float
     noise: float
     """Standard deviation of one evaluation's noise."""

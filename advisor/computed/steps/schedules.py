@@ -154,7 +154,6 @@ def is_schedule_known(study: Study, trial: Trial) -> bool:
 
 
 def _logged_schedule_kind(trial: Trial) -> str:
-    """Return the kind of schedule that the trial's logged facts or hyperparameters name; empty if they name none."""
     schedule_name = str(trial.json_fact("schedule", dict).get("kind", ""))
     for name, value in trial.params.items():
         if not schedule_name and isinstance(value, str | bool) and (words := set(words_of_name(name))) <= _SCHEDULE_WORDS:

@@ -129,7 +129,6 @@ def _is_complete(trial: Trial) -> bool:
 
 
 def _reason_against_replay(policy: Policy, runs: Sequence[_ReplayedTrial], trained_count: int) -> str:
-    """Return the reason why these trials cannot be replayed; empty if they can be replayed."""
     complete_progress = [r.progress for r in runs if r.is_complete]
     if len(complete_progress) < MIN_TRIALS or not policy.has_enough_evaluations(complete_progress):
         return f"fewer than {MIN_TRIALS} complete trials have {policy.evaluations} evaluations and the same length and schedule"
@@ -311,8 +310,6 @@ def _pruning_message(others: Sequence[StoppingOutcome], best: int, orders: int) 
             best=best,
             orders=f", in the worst of {orders} orders of the trials" if orders > 1 else "",
         )
-    return say(
-        "Median pruning and successive halving would have kept all {best} best trials{orders}.",
-        best=best,
-        orders=f" in each of {orders} orders of the trials" if orders > 1 else "",
-    )
+    orders_text = f" in each of {orders} orders of the trials" if orders > 1 else ""
+    template = "Median pruning and successive halving would have kept all {best} best trials{orders}."
+    return say(template, best=best, orders=orders_text)

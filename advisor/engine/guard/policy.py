@@ -13,7 +13,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from advisor.model.space import FloatArray, IntArray
 
 _MIN_SLOPE_POINTS = 3
-"""Minimum number of points to estimate the slope of a cost curve."""
 _RECENT_STEP_SHARE = 1 / 3
 """Share of the steps so far that counts as recent; chosen on the curves of `benchmarks/quality/guard.py`."""
 _MIN_SLOPE_SPAN = 0.1

@@ -16,7 +16,6 @@ from advisor.execution.engines.local import run_task
 from advisor.system.ray_tasks import RayCluster
 
 _MAX_LOG_BYTES = 5_000_000
-"""Maximum number of bytes of a log that a node returns to the launcher."""
 _MAX_EXTRA_TRAININGS = 1
 """Number of training processes to submit beyond the capacity of the cluster, so that no resources are idle."""
 _STOP_TIMEOUT_S = 5.0

@@ -281,7 +281,6 @@ class Ledger:
         return outcome
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
-        """Return (status, error) of a job, from the exit of its training process and the data that the process logged."""
         status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
         if exit.timed_out or exit.lost:
             return "stopped", exit.reason

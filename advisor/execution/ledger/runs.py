@@ -194,7 +194,6 @@ class StudyRuns:
         return [JobEntry(str(run.info.run_id), (i, 0), "done", run.data.params, "", out) for i, (run, out) in entries]
 
     def _preceding_studies(self) -> list[StudyInExperiment]:
-        """Return the studies that precede this study, oldest round first, without probes and other learning-rate schedules."""
         known_places, preceding = places(self._uri), list[StudyInExperiment]()
         parent = self._spec.parent
         while parent is not None and parent not in {self._spec.study, *(place.study for place in preceding)}:

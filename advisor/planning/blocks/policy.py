@@ -83,8 +83,6 @@ class Search:
 
 @dataclass(frozen=True)
 class _SearchState:
-    """The state of a search between two blocks."""
-
     search: Search
     blocks: tuple[Block, ...]
 
@@ -194,7 +192,6 @@ class _SearchState:
         return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
 
     def _extension_block(self, spec: StudySpec, count: int) -> Block | None:
-        """Return a block of trials that lie in the study's space but outside the current space, or None if there are none."""
         count = min(count, self.affordable_trials(spec))
         points = draw_trials(spec.model_copy(update={"settings": ()}), MAX_POINTS_TRIED)
         new = tuple(islice((p for p in points if not earlier_space_covers(self.space, spec, p)), count))

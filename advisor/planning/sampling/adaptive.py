@@ -28,7 +28,6 @@ RANGE_EDGE_SHARE = 0.1
 RANGE_GROWTH_SHARE = 0.5
 """Length by which a range grows at each extension, as a share of the range's width."""
 _UNIFORM_CANDIDATES = 1000
-"""Number of candidate points that are spread over the whole search space."""
 _CANDIDATES_PER_BEST_POINT = 60
 """Number of candidate points near each of the `_BEST_POINTS_REFINED` best points."""
 _BEST_POINTS_REFINED = 5
