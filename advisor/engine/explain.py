@@ -1,8 +1,6 @@
 """Marks findings that another finding causes, so that a report has one headline for each cause.
 
-Each rule declares which findings of other rules cause its findings, or are caused by them. The causal links between rules form
-a directed graph without cycles.
-"""
+Rules declare causal links to other rules, which form a directed graph without cycles."""
 
 from __future__ import annotations
 
@@ -83,9 +81,6 @@ def find_first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
     while (cause := find_cause(finding, findings)) is not None:
         finding = cause
     return finding
-
-
-# --- the causal graph ----------------------------------------------------------------------------------------------------------
 
 
 def find_causal_links(rules: Iterable[Rule]) -> tuple[CausalLink, ...]:

@@ -22,7 +22,7 @@ MIN_STUDIES_FOR_RATE = 10
 
 @dataclass(frozen=True)
 class MeasuredCounts:
-    """Number of labelled studies of one size group in which a rule fired, rightly or wrongly. Near-identical ones count once."""
+    """Number of labelled studies of one size group in which a rule fired; near-identical studies count once."""
 
     rule: str
     trials: str
@@ -77,9 +77,6 @@ def describe_measured_rates(groups: Iterable[MeasuredCounts]) -> str | None:
 
 def _count_text(weight: float) -> str:
     return f"{round(weight, 1):g}"
-
-
-# --- small real trainings ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

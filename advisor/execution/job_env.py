@@ -79,9 +79,8 @@ def unpassed_study_settings(spec: StudySpec, words: Sequence[str]) -> list[str]:
 
 
 def _derived_hyperparameters(spec: StudySpec) -> dict[str, str]:
-    """Map each searched hyperparameter to the hyperparameter that is derived from it, or to itself if there is none. For
-    example, the study may search `effective_learning_rate`, while the training script accepts only the derived `learning_rate`.
-    Of several derived hyperparameters, take the one with the most similar name."""
+    """Map each searched hyperparameter to the hyperparameter that is derived from it, or to itself if there is none. Of several
+    derived hyperparameters, take the one with the most similar name."""
     substitutes = {name: name for name in spec.searched}
     for derived, parameter in spec.parameters.items():
         formula_inputs = formula.parse_formula(parameter.formula).names if parameter.formula is not None else frozenset()

@@ -27,8 +27,7 @@ from advisor.system.notifier import NOTIFICATION_EVENTS, Notification
 
 _MAX_POLL_INTERVAL_S = 0.1
 _MIN_POLL_INTERVAL_S = 0.005
-"""Minimum seconds between two checks whether a training process has ended. The pause starts at this value and doubles until a
-process ends, so that short runs follow each other without long gaps."""
+"""Minimum seconds between two checks whether a training process has ended. The pause doubles until one ends."""
 MAX_FIRST_FAILURES = 3
 """Number of first trials that must all fail, or all log nothing, for the launch to end with an error."""
 MAX_RESTARTS_OF_LOST_JOB = 3

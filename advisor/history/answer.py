@@ -7,21 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from advisor.history import fairness
+from advisor.history import fairness, proposals
 from advisor.history.fairness import BudgetExcess, Limit
-from advisor.history.proposals import (
-    Decision,
-    ProposedSetting,
-    default_incumbent,
-    describe_setting_differences,
-    find_trials,
-    noise_floor,
-    parse_filters,
-    proposed_settings,
-    recorded_tag_names,
-    setting_key_with_tags,
-    setting_of_trials,
-)
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
 from advisor.model.study import Study
@@ -84,7 +71,7 @@ class Answer(FrozenModel):
 
     schema_version: Literal[1] = 1
     action: str
-    decision: Decision
+    decision: proposals.Decision
     reason: str
     run: tuple[MoreRuns, ...] = ()
     """Further runs that can decide whether to keep the candidate; ask again after each run."""
@@ -178,9 +165,9 @@ class GateCase:
 
     study: Study
     question: GateQuestion
-    all_settings: list[ProposedSetting]
-    candidate: ProposedSetting
-    incumbent: ProposedSetting
+    all_settings: list[proposals.ProposedSetting]
+    candidate: proposals.ProposedSetting
+    incumbent: proposals.ProposedSetting
     incumbent_is: str
     tags: tuple[str, ...]
     noise_floor: NoiseFloor | None
@@ -188,7 +175,9 @@ class GateCase:
     budget: tuple[BudgetExcess, ...]
     notes: list[str] = field(default_factory=list)
 
-    def build_answer(self, decision: Decision, reason: str, runs: tuple[int, int] = (0, 0), **figures: object) -> Answer:
+    def build_answer(
+        self, decision: proposals.Decision, reason: str, runs: tuple[int, int] = (0, 0), **figures: object
+    ) -> Answer:
         """Return the answer. runs: numbers of further runs (candidate, incumbent). figures: results of a statistical test."""
         further_runs = self._further_runs(runs)
         objective, record = self.study.spec.objective, self.candidate.gate_record
@@ -218,13 +207,13 @@ class GateCase:
             "kept_at": self.candidate.kept_at,
             "kept_against": record.kept_against if record is not None else "",
             "tags": self.tags,
-            "changed": describe_setting_differences(self.candidate, self.incumbent),
+            "changed": proposals.describe_setting_differences(self.candidate, self.incumbent),
             "notes": tuple(self.notes),
             **figures,
         }
         return Answer.model_validate(data)
 
-    def _side(self, proposal: ProposedSetting) -> Side:
+    def _side(self, proposal: proposals.ProposedSetting) -> Side:
         return Side(
             name=shorten(proposal.name, MAX_NAME_CHARS),
             run=proposal.trials[0].id,
@@ -260,15 +249,15 @@ class GateCase:
 
 def build_case(study: Study, question: GateQuestion, experiment: str) -> GateCase:
     """Collect the data to answer a question. Raises AdvisorError if the question is ambiguous or invalid."""
-    filter_names = {n for text in (question.candidate, question.against or "") for n in parse_filters(text)}
-    tags = (filter_names | recorded_tag_names(study)) & {n for t in study.trials for n in t.tags}
-    settings = proposed_settings(study, key := setting_key_with_tags(tags))
-    candidate = setting_of_trials(settings, find_trials(study, question.candidate, experiment, key))
+    filter_names = {n for text in (question.candidate, question.against or "") for n in proposals.parse_filters(text)}
+    tags = (filter_names | proposals.recorded_tag_names(study)) & {n for t in study.trials for n in t.tags}
+    settings = proposals.proposed_settings(study, key := proposals.setting_key_with_tags(tags))
+    candidate = proposals.setting_of_trials(settings, proposals.find_trials(study, question.candidate, experiment, key))
     if question.against is not None:
-        incumbent_trials = find_trials(study, question.against, experiment, key)
-        incumbent, incumbent_is = setting_of_trials(settings, incumbent_trials), "as asked"
+        incumbent_trials = proposals.find_trials(study, question.against, experiment, key)
+        incumbent, incumbent_is = proposals.setting_of_trials(settings, incumbent_trials), "as asked"
     else:
-        incumbent, incumbent_is = default_incumbent(settings, candidate)
+        incumbent, incumbent_is = proposals.default_incumbent(settings, candidate)
     if incumbent is candidate:
         raise AdvisorError(
             f"{question.candidate} and {question.against} are the same setting: equal hyperparameters and commit; log the "
@@ -289,7 +278,7 @@ def build_case(study: Study, question: GateQuestion, experiment: str) -> GateCas
         incumbent,
         incumbent_is,
         tuple(sorted(tags)),
-        noise_floor(settings),
+        proposals.noise_floor(settings),
         tuple(limits),
         tuple(b for b in budget if b.kind not in question.allow),
         [

@@ -2,8 +2,7 @@
 studies and validation sets, and must justify the additional complexity of the candidate.
 
 The method follows the Deep Learning Tuning Playbook, section "Determining whether to adopt a training pipeline change or
-hyperparameter configuration". The candidate and the incumbent are each a set of trials: one trial with its repeats, all trials
-of a configuration, or a whole study."""
+hyperparameter configuration". Each side is a trial with its repeats, the trials of a configuration, or a whole study."""
 
 from __future__ import annotations
 

@@ -3,9 +3,8 @@ the statistical test.
 
 The decisions have two guarantees, however often a question is asked. First, at most a share `MAX_WRONGLY_KEPT_SHARE` of the
 kept candidates is expected to be no better than the replaced settings. Second, a candidate with a worthwhile improvement is
-discarded with a probability of at most 20 %, unless a setting reaches the maximum number of runs. A candidate that is undecided
-at the maximum number of runs is discarded. A candidate that had a larger budget, has more runs without a result, or violates a
-limit is discarded even if it is better."""
+discarded with a probability of at most 20 %, unless a setting reaches the maximum number of runs. Candidates that stay
+undecided, had a larger budget, lost more runs or violate a limit are discarded."""
 
 from __future__ import annotations
 

@@ -11,16 +11,8 @@ from scipy import stats
 from advisor.computed.space import failures
 from advisor.history.model import Judgement, Outcome
 from advisor.model.finding import Verdict
-from advisor.model.prediction import (
-    BestBeyond,
-    BestNear,
-    Prediction,
-    Settled,
-    ShareOfTrials,
-    describe_prediction,
-    round_significant,
-)
-from advisor.model.space import as_number
+from advisor.model.prediction import BestBeyond, BestNear, Prediction, Settled, ShareOfTrials, describe_prediction
+from advisor.model.space import as_number, round_significant
 from advisor.model.study import Study, Trial
 from advisor.model.words import share, short_text
 

@@ -312,8 +312,7 @@ def propose_further_runs(
     for each sweep, the end beyond which the best learning rate may lie.
 
     A sweep with such an end gets two further learning rates beyond this end. If there is no such end, every sweep gets new
-    seeds near its best rate. To repeat only small, cheap models is seldom enough, because the least certain size determines the
-    uncertainty of the trend. `benchmarks/quality/ladder.py` measures how often the further runs are enough."""
+    seeds near its best rate. `benchmarks/quality/ladder.py` measures how often the further runs are enough."""
     sweeps = zip(sizes, points, ends, strict=True)
     if any(ends):
         return tuple(FurtherRuns(size=s, rates=_rates_beyond_end(p[0], e), seeds=1) for s, p, e in sweeps if e is not None)

@@ -8,24 +8,19 @@ from typing import Literal
 
 import numpy as np
 
+from advisor.history import proposals
 from advisor.history.answer import quote_name
-from advisor.history.proposals import (
-    Decision,
-    ProposedSetting,
-    find_trials,
-    matches_filter_value,
-    parse_filters,
-    proposed_settings,
-    recorded_tag_names,
-    setting_key_with_tags,
-)
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import HyperparameterValue, as_number
 from advisor.model.study import Study
 from advisor.model.words import count, number, shorten
 
 SettingOutcome = Literal["kept", "discarded", "not decided", "failed", "running", "not judged"]
-_OUTCOME_BY_DECISION: Mapping[Decision, SettingOutcome] = {"keep": "kept", "discard": "discarded", "not decided": "not decided"}
+_OUTCOME_BY_DECISION: Mapping[proposals.Decision, SettingOutcome] = {
+    "keep": "kept",
+    "discard": "discarded",
+    "not decided": "not decided",
+}
 
 
 class TriedSetting(FrozenModel):
@@ -69,33 +64,33 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
 
     If no hyperparameter varies, for example because only the code changes, return the named setting and then the most recent
     other settings. Raises AdvisorError if the text names neither a run nor a hyperparameter."""
-    key = setting_key_with_tags(recorded_tag_names(study))
-    values = parse_filters(text)
+    key = proposals.setting_key_with_tags(proposals.recorded_tag_names(study))
+    values = proposals.parse_filters(text)
     if values and all(name in study.spec.parameters for name in values):
-        requested_values = {n: v if math.isnan(as_number(v)) else as_number(v) for n, v in values.items()}
+        requested = {n: v if math.isnan(as_number(v)) else as_number(v) for n, v in values.items()}
     else:
-        requested_values = {n: v for n, v in find_trials(study, text, experiment)[0].params.items() if n in study.searched}
-    settings = proposed_settings(study, key)
-    if requested_values:
-        distances = [_mean_parameter_distance(study, p.trials[0].params, requested_values) for p in settings]
+        requested = {n: v for n, v in proposals.find_trials(study, text, experiment)[0].params.items() if n in study.searched}
+    settings = proposals.proposed_settings(study, key)
+    if requested:
+        distances = [_mean_parameter_distance(study, p.trials[0].params, requested) for p in settings]
     else:
         settings = settings[::-1]
-        named_ids = {t.id for t in find_trials(study, text, experiment, key)}
+        named_ids = {t.id for t in proposals.find_trials(study, text, experiment, key)}
         distances = [float(not any(t.id in named_ids for t in p.trials)) for p in settings]
     best_mean = min((p.mean for p in settings), default=math.inf)
     tried_settings = (_tried_setting(study, p, distance, best_mean) for p, distance in zip(settings, distances, strict=True))
-    nearest_settings = sorted(tried_settings, key=lambda t: t.distance)[:limit]
+    nearest = sorted(tried_settings, key=lambda t: t.distance)[:limit]
     objective = study.spec.objective
     return NearbySettings(
-        action=_choose_action(nearest_settings),
-        near=requested_values,
+        action=_choose_action(nearest),
+        near=requested,
         metric=objective.metric,
         direction=objective.direction,
-        tried=tuple(nearest_settings),
+        tried=tuple(nearest),
     )
 
 
-def _tried_setting(study: Study, proposal: ProposedSetting, distance: float, best: float) -> TriedSetting:
+def _tried_setting(study: Study, proposal: proposals.ProposedSetting, distance: float, best: float) -> TriedSetting:
     params = proposal.trials[0].params
     reason = next((t.reason or t.facts.get("error", "") for t in proposal.failed), "")
     has_result, record = len(proposal.costs) > 0, proposal.gate_record
@@ -128,7 +123,7 @@ def _mean_parameter_distance(
         parameter = study.spec.parameters[name]
         both_positions = parameter.to_positions([params.get(name, ""), value])
         is_numeric = parameter.low is not None and np.isfinite(both_positions).all()
-        is_different = not matches_filter_value(params.get(name), str(value))
+        is_different = not proposals.matches_filter_value(params.get(name), str(value))
         distances.append(float(abs(both_positions[0] - both_positions[1])) if is_numeric else float(is_different))
     return min(float(np.mean(distances)), 1.0)
 

@@ -1,9 +1,8 @@
 """Predicts the effects of a report's advice on the next study. `advisor.history.judge` compares the predictions with the next
 study after it has run.
 
-Each prediction belongs to one rule and to one change in the next study. The probability of a prediction follows from the rule's
-statistical test or interval. If the rule has neither, no probability is stated. A rule declares in its attribute `predicts`
-which outcome its advice should have."""
+Each prediction belongs to one rule and to one change in the next study. Its probability follows from the rule's statistical
+test or interval, if any. `Rule.predicts` declares the outcome."""
 
 from __future__ import annotations
 
@@ -166,8 +165,7 @@ def _chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyo
     unknown.
 
     A Gaussian process over all hyperparameters forecasts the results of the settings that the sampler seed of the next study
-    determines. High costs are compressed before the fit, so that a few bad trials do not hide how results change towards the
-    end of the range."""
+    determines."""
     tried = settings.read_settings(study)
     has_result = ~tried.failed
     if not has_result.any():
@@ -198,8 +196,7 @@ def _chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyo
 def _predict_longer_training(case: _PredictionBasis) -> PredictedResult | None:
     """Predict a bound on the best objective value after longer training: the pessimistic end of the forecast's 90 % interval.
 
-    The bound also allows for new settings, because even the best new setting may be worse than the present best one. If the
-    bound is worse than the best value so far, predict the best value so far instead, without a probability."""
+    If the bound is worse than the best value so far, predict the best value so far instead, without a probability."""
     study, finding, new_spec = case.study, case.finding, case.next_spec
     try:
         endings = curve_tails.best_curve_endings(study, curve_tails.NUMBER_OF_BEST_TRIALS, curve_tails.MAX_DISTANCE_FROM_BEST)

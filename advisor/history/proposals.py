@@ -1,8 +1,8 @@
 """Lists the settings (hyperparameters and commit) of a tracking store in the order in which they were first run, and finds the
 settings that a user names.
 
-There is one question for each setting: whether to keep the setting. The position of a setting in this list is the number of its
-question, so this number need not be stored. A tag on one run of each setting stores the earlier decisions about the setting."""
+There is one question for each setting: whether to keep the setting. The position of a setting is the number of its question. A
+tag on one run of each setting stores the earlier decisions about the setting."""
 
 from __future__ import annotations
 
@@ -203,8 +203,7 @@ def default_incumbent(settings: Sequence[ProposedSetting], candidate: ProposedSe
 
 def positions_in_loop(settings: Sequence[ProposedSetting], candidate: ProposedSetting) -> tuple[int, int]:
     """Return the candidate's positions, counted from 1: among all settings, and among repeated settings, which are ordered by
-    their second runs. The statistical test divides the permitted error probability among the positions, so each setting needs a
-    different position."""
+    their second runs. The statistical test divides its error among the positions."""
     place = [p.key for p in settings].index(candidate.key)
     seconds = sorted((repeats.start_sort_key(p.trials[1]), p is candidate) for p in settings if len(p.trials) > 1)
     repeat = next((i + 1 for i, (_, own) in enumerate(seconds) if own), len(seconds) + 1)

@@ -1,12 +1,10 @@
 """Determines the number of trials of each next study, and fits the studies into a budget.
 
-A search needs enough trials to estimate a quadratic response to all searched hyperparameters, and the noise around this
-response. While no hyperparameter has a known effect, a search also needs enough trials to detect an effect
+A search needs enough trials to estimate a quadratic response and its noise and, while no effect is known, to detect an effect
 (`states.trials_needed`). Earlier results count if they have the same training length and lie in the new space. If a range was
-extended, no earlier result counts, because earlier results do not cover the added part. Studies from a study design keep their
-number of trials. A budget is a number of steps or a duration, and is spent on the studies in their planned order. If the budget
-is too small for a study, the study searches fewer hyperparameters, and its notes name the omitted hyperparameters.
-"""
+extended, no earlier result counts. Studies from a study design keep their number of trials. A budget is a number of steps or a
+duration, and is spent on the studies in their planned order. If the budget is too small for a study, the study searches fewer
+hyperparameters, and its notes name the omitted hyperparameters."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The planner switches from exploration to exploitation only if there is positive evidence that exploration is complete
 (`states`). While evidence is missing, the planner chooses the cheapest study that provides this evidence: a search of the
 learning rate for a newly fixed batch size, a search of fewer hyperparameters, or more trials of the same space. Long runs and
-repeats of the best trial are planned last."""
+repeats come last."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from advisor.model.frozen import FrozenModel
 from advisor.model.space import RangeSide
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
-from advisor.planning import new_scores, ranges
+from advisor.planning import new_scores, ranges, stages
 from advisor.planning.base import initial_draft, round_study_name, validate_spec, with_training_lengths
 from advisor.planning.closing import also_answering_open_questions, closing_study, stop_if_settled
 from advisor.planning.designs import per_optimizer
@@ -46,20 +46,8 @@ from advisor.planning.designs.rate_sweep import is_first_single_setting, rate_is
 from advisor.planning.draft import Deferred, FindingFollower, StudyDraft
 from advisor.planning.goals import comparison_goal, goal_after_manual_fix, goal_text, slug
 from advisor.planning.ranges import with_narrower_ranges, with_range_for_batch_size
-from advisor.planning.stages import (
-    MIN_SURE_CONFIDENCE,
-    REGULARISATION_STAGE,
-    SPACE_STAGE,
-    STABILITY_STAGE,
-    Stage,
-    StageEdits,
-    adopts_now,
-    recommends_only_advice,
-    says_to_stop_tuning,
-    stage_order,
-)
 
-RELIABLE_STAGES: tuple[Stage, ...] = (STABILITY_STAGE, SPACE_STAGE)
+RELIABLE_STAGES: tuple[stages.Stage, ...] = (stages.STABILITY_STAGE, stages.SPACE_STAGE)
 """Stages whose studies may follow a sweep of the learning rate: their findings also hold at its best rate."""
 
 WAITING_REASON = "comes first, so the effect of each change stays visible"
@@ -95,7 +83,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     findings = sort_by_priority((f for v in verdicts for f in v.findings), importance.mean_importances(study))
     start = initial_draft(study)
     merger = PlanMerger(study, findings, verdicts, rules, StudyDraft(start, start))
-    for number, stage in enumerate(stage_order(study, findings)):
+    for number, stage in enumerate(stages.stage_order(study, findings)):
         if number == 1 and is_first_single_setting(study):
             merger.add_sweep()
         if merger.sweeps_learning_rate_first and (stage not in RELIABLE_STAGES or rate_is_too_high(study)):
@@ -137,13 +125,13 @@ class PlanMerger(FindingFollower):
     specs: list[StudySpec] = field(default_factory=list)
     drafted_indices: list[int] = field(default_factory=list)
     """Indices (in `specs`) of the studies that were made from the draft. All other studies come from study designs."""
-    stages_without_study: list[StageEdits] = field(default_factory=list)
+    stages_without_study: list[stages.StageEdits] = field(default_factory=list)
     """Edits of the stages that have no study yet, because they only save trials or steps, or only give advice."""
     early_advice: list[Advise] = field(default_factory=list)
     """Advice of earlier stages, which is added to the notes of the first study."""
     sweeps_learning_rate_first: bool = False
     """Whether the first study is a sweep of the learning rate, because only one setting was trained."""
-    first_study_edits: tuple[StageEdits, StudySpec] | None = None
+    first_study_edits: tuple[stages.StageEdits, StudySpec] | None = None
     """The edits that led to the first study, and the draft before these edits."""
 
     @property
@@ -167,28 +155,29 @@ class PlanMerger(FindingFollower):
         included = [e for e in self.stages_without_study if e not in deferred_edits]
         self.specs.append(_with_notes(spec, [*(r for e in included for r in e.field_change_reasons), *_advice(included)]))
 
-    def defer_stage(self, stage: Stage) -> None:
+    def defer_stage(self, stage: stages.Stage) -> None:
         """Defer the findings of the stage. Findings that are only advice become notes of the learning-rate sweep."""
         findings = [f for f in self.findings if f.goal in stage]
-        advice_notes = [c for f in findings for c in f.changes if isinstance(c, Advise) and recommends_only_advice(f)]
-        self._place_notes(StageEdits("", findings, notes=advice_notes))
+        advice_notes = [c for f in findings for c in f.changes if isinstance(c, Advise) and stages.recommends_only_advice(f)]
+        self._place_notes(stages.StageEdits("", findings, notes=advice_notes))
         for finding in findings:
-            if not recommends_only_advice(finding):
+            if not stages.recommends_only_advice(finding):
                 self.defer(finding, WAITING_REASON)
 
-    def add_stage(self, stage: Stage) -> None:
+    def add_stage(self, stage: stages.Stage) -> None:
         """Apply the changes of the stage's findings, and add a study if the changes need a separate study."""
-        edits = StageEdits("", [f for f in self.findings if f.goal in stage])
-        if stage is REGULARISATION_STAGE and any(not isinstance(c, Advise) for f in edits.findings for c in f.changes):
+        edits = stages.StageEdits("", [f for f in self.findings if f.goal in stage])
+        if stage is stages.REGULARISATION_STAGE and any(not isinstance(c, Advise) for f in edits.findings for c in f.changes):
             spec_before = self.draft.current_spec
             if not self.specs and (changes := self._widen_rate_range()):
-                self._add_study(StageEdits(goal_text(changes, spec_before, self.draft.current_spec), (), changes=changes))
+                goal = goal_text(changes, spec_before, self.draft.current_spec)
+                self._add_study(stages.StageEdits(goal, (), changes=changes))
         spec_before = self.draft.current_spec
         # Repeats of a trial come last, because they are planned only if no other change is made.
         repeats_trial = {id(f): any(isinstance(c, RepeatTrial) for c in f.changes) for f in edits.findings}
         for finding in sorted(edits.findings, key=lambda f: (repeats_trial[id(f)], self.cause_count(f))):
             self.follow(finding, edits, self.stages_without_study)
-        if stage is SPACE_STAGE and edits.request is None and self.draft.current_spec != spec_before and not self.specs:
+        if stage is stages.SPACE_STAGE and edits.request is None and self.draft.current_spec != spec_before and not self.specs:
             edits.changes += self._widen_rate_range()
         manual_fix = next((f for f in edits.findings if self.needs_manual_fix(f)), None)
         is_search = manual_fix is None and edits.request is None
@@ -198,7 +187,7 @@ class PlanMerger(FindingFollower):
         edits.goal = self._goal_of(edits, spec_before, manual_fix)
         self._place_edits(edits, spec_before, is_search=is_search)
 
-    def _goal_of(self, edits: StageEdits, spec_before: StudySpec, manual_fix: Finding | None) -> str:
+    def _goal_of(self, edits: stages.StageEdits, spec_before: StudySpec, manual_fix: Finding | None) -> str:
         """Return the stage's goal: a comparison if the stage only adds trials to compare values."""
         current_spec = self.draft.current_spec
         name = next((f.subject for f in edits.changing_findings), None) if edits.only_adds_trials else None
@@ -209,19 +198,19 @@ class PlanMerger(FindingFollower):
             return goal_after_manual_fix(str(manual_fix.action))
         return goal_text(edits.changes_by_priority, spec_before, current_spec)
 
-    def _place_edits(self, edits: StageEdits, before: StudySpec, *, is_search: bool) -> None:
+    def _place_edits(self, edits: stages.StageEdits, before: StudySpec, *, is_search: bool) -> None:
         """Add a study for the stage, unless the stage's changes can join other studies or wait. before: the draft before
         the stage. is_search: True if the stage needs neither a study design nor a fix by hand."""
         after, start = self.draft.current_spec, self.draft.start
         only_cuts = edits.only_changes_ranges and after.searches_within(before)
         no_search = bool(self.study.searched) and not after.searched and not edits.only_repeats_trial
-        no_search = no_search or (says_to_stop_tuning(self.findings) and only_cuts)
+        no_search = no_search or (stages.says_to_stop_tuning(self.findings) and only_cuts)
         only_saves = is_search and (edits.only_saves_trials or edits.only_restores_schedule(self.study.spec) or no_search)
         shortens = edits.only_shortens_training(before)
         can_wait = shortens and is_search and not self.specs and all(f.severity == "note" for f in edits.changing_findings)
         # Shorter training costs nothing if the only planned study only narrows the search space.
         is_narrower = len(self.specs) == 1 and self.specs[0].searches_within(start) and self.specs[0].schedule == start.schedule
-        is_sure = all(f.confidence >= MIN_SURE_CONFIDENCE for f in edits.changing_findings)
+        is_sure = all(f.confidence >= stages.MIN_SURE_CONFIDENCE for f in edits.changing_findings)
         can_join = is_narrower and shortens and is_sure and edits.request is None and not self.has_critical_pipeline_fault
         if self.drafted_indices and self.specs[-1].probe is None and (only_saves or can_join):
             for i in self.drafted_indices:
@@ -270,13 +259,14 @@ class PlanMerger(FindingFollower):
         spec = also_answering_open_questions(self.study, self.verdicts, self.rules, self.specs[0])
         searches_fewer = spec.searched.keys() < self.specs[0].searched.keys()
         tells_more = edits.only_adds_trials or edits.only_shortens_training(spec_before) or is_inside
-        moves_space = all(f.goal in (*SPACE_STAGE, *REGULARISATION_STAGE) or f.severity == "note" for f in edits.findings)
+        space_goals = (*stages.SPACE_STAGE, *stages.REGULARISATION_STAGE)
+        moves_space = all(f.goal in space_goals or f.severity == "note" for f in edits.findings)
         is_changed = len(self.specs) == 1 and spec is not self.specs[0]
         if (searches_fewer and (tells_more or moves_space)) or (tells_more and is_changed):
             goal = spec.goal if edits.only_adds_trials else edits.goal
             self.specs, self.drafted_indices = [spec.model_copy(update={"goal": goal})], []
 
-    def _replace_repeats_by_search(self, edits: StageEdits, before: StudySpec) -> None:
+    def _replace_repeats_by_search(self, edits: stages.StageEdits, before: StudySpec) -> None:
         """Replace repeats of the best setting by the closing study, if the closing study is a further search or trains longer.
         Noise would guide an adaptive search around equally good settings."""
         last = closing_study(self.study, self.verdicts, self.rules, before) if len(self.specs) == 1 else None
@@ -284,7 +274,7 @@ class PlanMerger(FindingFollower):
             return
         searches_fewer = bool(last.searched) and last.searched.keys() < self.study.searched.keys()
         trains_longer = bool(last.settings) and (last.max_train_steps or 0) > (before.max_train_steps or math.inf)
-        guided_by_noise = any(map(adopts_now, edits.findings))
+        guided_by_noise = any(map(stages.adopts_now, edits.findings))
         if searches_fewer or trains_longer or (last.sampler.kind == "adaptive" and not guided_by_noise):
             for finding in edits.findings:
                 self.defer(finding, "the next study may find a better setting, which should be repeated instead")
@@ -293,14 +283,14 @@ class PlanMerger(FindingFollower):
     def defer_dropped_findings(self) -> None:
         """Defer the findings of a study that was dropped, because it would hardly find a better setting."""
         for finding in self.settled:
-            if not recommends_only_advice(finding):
+            if not stages.recommends_only_advice(finding):
                 self.defer(finding, UNLIKELY_GAIN_REASON)
 
     def train_best_settings_instead(self, spec: StudySpec) -> StudySpec:
         """Return a study that trains the best settings again in place of `spec`, and defer the findings that led to `spec`."""
         new = new_scores.study_of_best_settings(self.study, spec, self.draft.start, self.findings)
         for finding in self.settled if new is not spec else ():
-            if not recommends_only_advice(finding) and not new_scores.score_changing_fixes(new, [finding]):
+            if not stages.recommends_only_advice(finding) and not new_scores.score_changing_fixes(new, [finding]):
                 self.defer(finding, WAITING_REASON)
         return new
 
@@ -308,17 +298,15 @@ class PlanMerger(FindingFollower):
         """Add a study for stages that only save trials, unless another study includes their changes or the new study would only
         repeat the best trial.
 
-        steps: if True, also add a study for stages that only save steps. By default, such stages wait until nothing else
-        remains to be changed.
-        """
+        steps: if True, also add a study for stages that only save steps."""
         start, spec, best = self.draft.start, self.draft.current_spec, self.study.ranked()[:1]
         goals = [e.goal for e in self.stages_without_study if e.changes and (steps or not e.only_shortens_training(start))]
         values = {n: p.value for n, p in spec.parameters.items() if p.role == "fixed"}
         if not goals or (not spec.searched and best and values.items() <= best[0].params.items()):
             return
-        self._add_study(StageEdits(goals[-1], ()))
+        self._add_study(stages.StageEdits(goals[-1], ()))
 
-    def _place_notes(self, edits: StageEdits) -> None:
+    def _place_notes(self, edits: stages.StageEdits) -> None:
         if not self.specs:
             self.stages_without_study.append(edits)
             return
@@ -329,7 +317,7 @@ class PlanMerger(FindingFollower):
             elif notes:
                 self.defer(finding, WAITING_REASON)
 
-    def _add_study(self, edits: StageEdits) -> None:
+    def _add_study(self, edits: stages.StageEdits) -> None:
         request, draft_spec = edits.request, self.draft.current_spec
         result = STUDY_DESIGNS[request.plan](request, self.study, draft_spec) if request is not None else ()
         spec = result if isinstance(result, StudySpec) else draft_spec.model_copy(update={"goal": edits.goal})
@@ -367,5 +355,5 @@ def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:
     return spec
 
 
-def _advice(stages: Sequence[StageEdits]) -> list[Advise]:
-    return [note for edits in stages for note in edits.notes]
+def _advice(edits_of_stages: Sequence[stages.StageEdits]) -> list[Advise]:
+    return [note for edits in edits_of_stages for note in edits.notes]

@@ -2,7 +2,7 @@
 
 Scores are no longer comparable if the validation data changes, or a hyperparameter on which scores depend, such as the maximum
 length of completions. If the next study has no other changes, it trains the best settings again to rank them by the new scores.
-Otherwise, the study gets as many trials as without earlier results (`budget`), and repeats the best setting so far."""
+Otherwise, it repeats the best setting first."""
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 
 Trials of a random or quasi-random search are exchangeable: after n trials and m new ones, the best of all trials is a new trial
 with probability m / (n + m). Applied to the results so far, the same argument estimates the probability that the new best trial
-leads by more than noise, and the size of its lead (`advisor.stats.best_of.expected_gain`). The estimate needs no model of the
-response. On tabular benchmarks (results of already trained networks), the estimate was better calibrated than a Gaussian
-process; see `docs/decisions.md`."""
+leads by more than noise, and the size of its lead (`advisor.stats.best_of.expected_gain`). The estimate was better calibrated
+than a Gaussian process; see `docs/decisions.md`."""
 
 from __future__ import annotations
 
@@ -106,7 +105,7 @@ def duration_text(seconds: float) -> str:
 
 
 def power_sentence(study: Study, trials: int, new_trials: int, searched: int) -> str:
-    """Return a sentence with the smallest effect that `new_trials` and `trials` existing trials detect with 80 % probability."""
+    """Return a sentence with the smallest effect that `new_trials` and `trials` existing trials detect at 80 %."""
     effect = power.detectable_effect(trials + new_trials, searched)
     if not math.isfinite(effect):
         return "More trials are needed to find any effect."
@@ -153,8 +152,7 @@ def _seconds_outside_steps(study: Study, trials: Sequence[Trial]) -> float:
     """Return the seconds of a run outside its steps: from its start to step 0, and from its last logged point to the next run's
     start.
 
-    These seconds include the start of the process, regardless of whether the launcher or the training script created the MLflow
-    run. Pauses longer than `MAX_RUN_PAUSE_S` are ignored, because the user may have caused them."""
+    Pauses longer than `MAX_RUN_PAUSE_S` are ignored, because the user may have caused them."""
     durations, run_ends = [], []
     for trial in trials:
         curve, step_seconds = study.cost_curve(trial), _seconds_per_step(study, trial.index)

@@ -38,8 +38,7 @@ OUTER_RANGE_SHARE = 1 / 3
 
 
 def with_narrower_ranges(study: Study, spec: StudySpec, keep: Collection[SpecPart]) -> StudySpec:
-    """Return the next study with narrower ranges. They omit values that are worse according to the trials of `study`, because
-    such values need no trials.
+    """Return the next study with narrower ranges. They omit values that the trials of `study` show to be worse.
 
     The ranges come from a model of all trials (`advisor.computed.space.promising`), even if no rule found the current ranges
     too wide. Probes, studies with listed settings and studies after an adaptive search keep all ranges. A learning-rate range
@@ -103,10 +102,9 @@ def with_range_for_batch_size(study: Study, spec: StudySpec) -> StudySpec:
 
     The best learning rate grows with the batch size. A learning-rate range based on trials of all batch sizes can therefore be
     too low for a large batch size, or too high for a small one. If, among the trials near the new batch size, the best trial
-    has the lowest or highest learning rate, the range is extended to half a decade beyond the best trial's rate. If the best
-    learning rate grows with the square root of the batch size, half a decade is its change for ten times the batch size. The
-    range stays if the study's best trial has a lower learning rate at a larger batch size, or a higher one at a smaller batch
-    size."""
+    has the lowest or highest learning rate, the range is extended to half a decade beyond the best trial's rate. The range
+    stays if the study's best trial has a lower learning rate at a larger batch size, or a higher one at a smaller batch size.
+    """
     fixed_batch_sizes = [n for n in study.searched if parameter_kinds.is_batch_size(n) and n in spec.fixed_values]
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log" and n in study.searched]
     for size in fixed_batch_sizes[:1] if spec.probe is None and not spec.settings else ():
@@ -154,8 +152,8 @@ def wider_rate_range(study: Study, spec: StudySpec) -> SetRange | None:
     matters most, and a wider range for it costs few trials.
 
     Also return None in three cases: results get worse towards the end; trials failed at the end or lie beyond it; or the
-    sampler prefers the neighbourhood of good trials. If the study searched only the learning rate, a single worse setting
-    nearer to the end shows that results get worse. If all settings are equally good, an end is moved in at most 8 % of studies."""
+    sampler prefers the neighbourhood of good trials. If all settings are equally good, an end is moved in at most 8 % of
+    studies."""
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
     for name in rates:
         side, now = _range_end_of_best_trials(study, name), spec.parameters[name]

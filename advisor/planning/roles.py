@@ -1,10 +1,8 @@
 """Assigns each hyperparameter its role in the next study (scientific, nuisance or fixed), and states the reason.
 
-Playbook: "Identifying scientific, nuisance, and fixed hyperparameters". The goal of a study decides which hyperparameters are
-compared (scientific), which are tuned so that the comparison is fair (nuisance), and which are fixed. By default,
-hyperparameters of the optimizer and regularisation strengths are nuisance parameters; the choice of optimizer, the
-architecture, the batch size and the training length are fixed. A scientific hyperparameter stays scientific until a finding
-answers which of its values is best."""
+Playbook: "Identifying scientific, nuisance, and fixed hyperparameters". By default, hyperparameters of the optimizer and
+regularisation strengths are nuisance parameters; the choice of optimizer, the architecture, the batch size and the training
+length are fixed. A scientific hyperparameter stays scientific until a finding answers which of its values is best."""
 
 from __future__ import annotations
 
@@ -107,9 +105,8 @@ def _batch_size_parameter(study: Study, name: str, best: HyperparameterValue | N
     """Return the batch size of the next study. If batch sizes are compared or no trial has a result, it is a list of choices.
     Otherwise, it is fixed at a power of two, which is based on throughput and memory use if the trials logged them.
 
-    Playbook: "Choosing the batch size". The batch size is chosen for speed and not tuned for validation quality. If the
-    optimizer is tuned separately for each batch size, the batch size hardly affects results, but it affects the training time.
-    best: batch size of the best trial, or None if no trial has a result."""
+    Playbook: "Choosing the batch size". With a tuned optimizer, the batch size affects the training time and hardly the
+    results. best: batch size of the best trial, or None if no trial has a result."""
     parameter, out_of_memory_size = study.spec.parameters[name], batches.smallest_oom_batch_size(study)
     if parameter.role == "scientific" or best is None:
         return _batch_size_choices(parameter, name, out_of_memory_size)

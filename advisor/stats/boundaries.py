@@ -30,9 +30,6 @@ _PRIOR_VARIANCE_DECAY = 0.25
 _GRID_POSITIONS = np.linspace(0, 1, 41)
 
 
-# --- clusters of good trials at an end -------------------------------------------------------------------------------------------
-
-
 def truncate_at_median(costs: FloatArray) -> FloatArray:
     """Return the costs, truncated at their median and centred, so that only differences within the better half remain. NaN
     counts as the worst cost. All results are zero if the costs are so large that their subtraction overflows."""
@@ -120,9 +117,6 @@ def ends_with_clusters(
         if p_successful <= MAX_CLUSTER_P_VALUE:
             supported.append(cluster._replace(p_value_among_successful_trials=p_successful))
     return sorted(supported, key=lambda c: (c.p_value, -c.probability, c.axis))
-
-
-# --- the response along an axis -------------------------------------------------------------------------------------------------
 
 
 class AxisResponse(NamedTuple):

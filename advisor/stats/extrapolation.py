@@ -1,9 +1,7 @@
 """Extrapolates a quantity, such as a learning rate, to a larger model or data set.
 
-The slope over log size may drift, so intervals widen with the distance of extrapolation. Two to five sizes do not show how straight
-a trend is, so we average over several assumed drifts of the slope and deviations of single sizes. Real trends bend: towards larger
-sizes, the best learning rate falls faster, and the loss falls more slowly.
-"""
+The slope over log size may drift, so intervals widen with the distance of extrapolation. Two to five sizes do not show how
+straight a trend is, so we average over several assumed drifts of the slope and deviations of single sizes."""
 
 from __future__ import annotations
 

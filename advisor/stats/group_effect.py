@@ -58,7 +58,7 @@ class GroupEffect:
         return int(self.best_costs.mean(0).argmin())
 
     def difference_to_leading_group(self, group: int, level: float) -> tuple[float, float, float]:
-        """Return (estimate, low, high) for the best cost of the group minus that of the leading group. level: its probability."""
+        """Return (estimate, low, high) for the best cost of the group minus the leading one's. level: its probability."""
         differences = self.best_costs[:, group] - self.best_costs[:, self.leading_group]
         low, middle, high = np.quantile(differences, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)

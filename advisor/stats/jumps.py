@@ -199,9 +199,6 @@ def running_medians(values: FloatArray, width: int) -> FloatArray:
     return np.asarray(np.partition(windows, median_index, axis=1)[:, median_index], dtype=np.float64)
 
 
-# --- a rise at the start --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class EarlyRise:
     """A rise of the loss above its first value, early in training."""

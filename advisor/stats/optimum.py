@@ -1,9 +1,8 @@
 """Estimates the best position on one axis, with its uncertainty, by a Gaussian process that is averaged over its parameters.
 
-A sweep has only about eight positions, so a single fit of the parameters would understate the uncertainty. Sweeps of one task at
-several model sizes have similar responses, so they share shape parameters, but not the noise. Intervals are valid if the response
-is smooth; a kink at the lowest point shifts the estimate by up to a third of the distance between positions.
-"""
+A sweep has only about eight positions, so a single fit of the parameters would understate the uncertainty. Sweeps of one task
+at several model sizes have similar responses, so they share shape parameters, but not the noise. Intervals are valid if the
+response is smooth."""
 
 from __future__ import annotations
 

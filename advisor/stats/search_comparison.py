@@ -39,10 +39,8 @@ def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> 
 
     one, other: costs of the runs of each setting; lower is better. A search with a single setting contributes it to each half.
     We draw halves because the bootstrap fails for extremes: 63 % of its samples contain the best trial. The cost of the best
-    setting is the mean of its other runs, if any, because the run that selected it was probably lucky. In simulations of two
-    equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of cases, or hardly ever if the searches differ
-    in size.
-    """
+    setting is the mean of its other runs, if any, because the run that selected it was probably lucky. In simulations of equal
+    searches, `chance_above` exceeds 0.95 in at most 7 % of cases."""
     search_sizes = [len(s) for s in (one, other) if len(s) > 1]
     half_size = max(1, min(search_sizes, default=1) // 2)
     draw_count = max(200, min(NUMBER_OF_DRAWS, _MAX_RANDOM_NUMBERS // max(len(one), len(other), 1)))

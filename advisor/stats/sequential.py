@@ -22,9 +22,7 @@ Each candidate has two e-values, with half of the weight each. The first e-value
 counts all settings ever tried, so the best one so far may be selected. The second e-value comes from the runs after the first;
 its t counts only repeated settings, because a selection by first runs does not bias later runs.
 
-Two steps are approximate: Student's t for a difference of two means, and the use of the pooled deviation as the noise floor.
-`MIN_CANDIDATE_RUNS` and `MAX_PRIOR_FREEDOM` protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
-"""
+`MIN_CANDIDATE_RUNS` and `MAX_PRIOR_FREEDOM` protect against heavy tails; `benchmarks/quality/gate.py` measures how well."""
 
 from __future__ import annotations
 

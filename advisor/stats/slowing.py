@@ -3,9 +3,7 @@
 At a constant learning rate, a loss is nearly a sum of decaying exponentials. The loss falls more and more slowly, and the
 logarithm of its rate of fall is convex (Bernstein's theorem). A decay of the learning rate breaks this pattern: the loss falls
 faster, falls evenly to the end, or stops abruptly. However, curves of a linear or cosine decay may look like curves at a
-constant rate, because training noise falls with the learning rate. If a decay without any gain from longer training fits the
-curves as well, they do not show that longer training helps.
-"""
+constant rate, because training noise falls with the learning rate."""
 
 from __future__ import annotations
 

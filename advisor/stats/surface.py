@@ -294,7 +294,7 @@ def root_and_inverse(similarity: FloatArray, noise: float = 0.0) -> tuple[FloatA
 def _chances_of_ends(
     y: FloatArray, columns: list[FloatArray], distances: FloatArray, at: FloatArray, axis: int, edge: float
 ) -> tuple[float, float]:
-    """Return the probabilities that the best value lies at the low and at the high end of an axis, a mean over the best points."""
+    """Return the mean probabilities, over the best points, that the best value lies at the low and high end of an axis."""
     n, relevance, signal = len(y), np.exp(at[:-2]), math.exp(at[-2])
     precision = _response_kernel(distances, at, n)[1]
     distances_along_axis = relevance[axis] * _squared_distances(_GRID_POSITIONS, columns[axis], True)

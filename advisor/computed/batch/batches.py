@@ -70,9 +70,7 @@ def batch_size_by_results(study: Study, name: str) -> tuple[float | None, str]:
     """Return (value of the batch size `name` to use if throughput is unknown, or None; reason for this value, as a phrase).
 
     Larger batches rarely take longer per example, so return the largest value in the best quarter of the trials (at least three
-    trials). If all trials saw equally many examples, return the value of the best trial: larger batches took fewer steps, and
-    are at a disadvantage until they train for more epochs.
-    """
+    trials). If all trials saw equally many examples, return the best trial's value: larger batches took fewer steps."""
     best_first = study.ranked()
     has_equal_epochs = saw_equally_many_examples(study)
     considered = 1 if has_equal_epochs else max(math.ceil(len(best_first) / 4), 3)

@@ -38,8 +38,7 @@ class Throughput:
 
 @computed
 def throughput_by_batch_size(study: Study) -> list[Throughput]:
-    """Return the throughput of each batch size, smallest first, on the most common device; grouped by powers of two for a
-    range."""
+    """Return the throughput of each batch size, smallest first, on the most common device; sizes of a range by powers of two."""
     rates = [(t, parameter_kinds.batch_size(t), _mean_log_throughput(study, t)) for t in study.trials]
     rated = [(t, size, rate) for t, size, rate in rates if rate is not None and size > 0]
     devices = [t.facts.get("device") for t, _, _ in rated]

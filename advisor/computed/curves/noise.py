@@ -51,9 +51,8 @@ def seed_noise_explains_differences(study: Study, trials: Sequence[Trial], level
 def noise_between_evaluations(study: Study) -> float:
     """Return the standard deviation of a trial's best result due to noise between evaluations; 0 for too few evaluations.
 
-    Return the maximum over the best three trials, without trials that are clearly worse than the best one, because noise is often
-    larger in worse trials. Noise between evaluations is smaller than noise between seeds, but its estimate needs no repeats.
-    """
+    Return the maximum over the best three trials, without trials that are clearly worse than the best one, because noise is
+    often larger in worse trials."""
     trials = study.ranked()[:_NUMBER_OF_BEST_TRIALS]
     costs_and_sds = [(float(study.costs[t.index]), sd) for t in trials if math.isfinite(sd := _noise_of_best_result(study, t))]
     if not costs_and_sds:
@@ -82,9 +81,6 @@ def is_worse_beyond_noise(study: Study) -> BoolArray:
 def _noise_of_best_result(study: Study, trial: Trial) -> float:
     half_around_best = split_around_best(study.cost_curve(trial).finite.values)
     return math.nan if half_around_best is None else redraw_ranking([half_around_best, half_around_best]).best_cost_sd
-
-
-# --- noise between evaluations ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

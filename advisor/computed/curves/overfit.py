@@ -108,9 +108,6 @@ def significant_overfits(overfits: Sequence[Overfit], level: float) -> list[Over
     return [replace(r, p_value=float(p)) for r, p in zip(overfits, corrected_p_values, strict=True) if p <= level]
 
 
-# --- metrics and settings ---------------------------------------------------------------------------------------------------------
-
-
 def validation_cost_functions(study: Study) -> list[tuple[str, CostCurveFunction]]:
     """Return (metric, function from a trial to its costs) for the objective and, if different, the validation loss."""
     metrics_and_functions: list[tuple[str, CostCurveFunction]] = [(study.spec.objective.metric, study.cost_curve)]
@@ -118,9 +115,6 @@ def validation_cost_functions(study: Study) -> list[tuple[str, CostCurveFunction
     if loss_metric is not None and loss_metric != study.spec.objective.metric:
         metrics_and_functions.append((loss_metric, lambda trial: study.curve(trial, "valid_loss")))
     return metrics_and_functions
-
-
-# --- regularisers ---------------------------------------------------------------------------------------------------------------
 
 
 RegulariserChange: TypeAlias = AddParameter | SetRange | Advise
@@ -176,17 +170,11 @@ def _is_useless_regulariser(study: Study, costs: CostCurveFunction, name: str) -
 
 def _compare_strengths(study: Study) -> AddParameter:
     """Compare several strengths, including 0, of a regulariser that the study does not search."""
-    fixed_regularisers = [
-        (n, as_number(p.value))
-        for n, p in study.spec.parameters.items()
-        if not p.searched
-        and parameter_kinds.is_regulariser(n)
-        and isinstance(p.value, int | float)
-        and not isinstance(p.value, bool)
-    ]
+    fixed = [(n, p.value) for n, p in study.spec.parameters.items() if not p.searched and parameter_kinds.is_regulariser(n)]
+    numbers = [(n, float(v)) for n, v in fixed if isinstance(v, int | float) and not isinstance(v, bool)]
     usual_regularisers = ["weight_decay", "dropout"] if study.kind in _WEIGHT_DECAY_WORKLOADS else ["dropout", "weight_decay"]
     unused = (n for n in usual_regularisers if not any(_is_regulariser_kind(n, other) for other in study.spec.parameters))
-    name, value = fixed_regularisers[0] if fixed_regularisers else (next(unused, "label_smoothing"), 0.0)
+    name, value = numbers[0] if numbers else (next(unused, "label_smoothing"), 0.0)
     strengths = _WEIGHT_DECAY_STRENGTHS if _is_regulariser_kind("weight_decay", name) else _DROPOUT_STRENGTHS
     # Dropout strengths are shares, so three times the present strength must stay below 1.
     compared_strengths = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths

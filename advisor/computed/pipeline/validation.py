@@ -75,9 +75,7 @@ def _examples_per_prompt(trial: Trial) -> float:
     unknown.
 
     TRL logs the standard deviation between the n completions of a prompt, averaged over the prompts. The mean of standard
-    deviations is below their root mean square: for 0-1 rewards, by the factor (n + 1) / (n - 1) in the squares. Each trial
-    samples its own completions, so errors are not correlated between trials.
-    """
+    deviations is below their root mean square: for 0-1 rewards, by the factor (n + 1) / (n - 1) in the squares."""
     completion_counts = (as_number(trial.params.get(name)) for name in ("num_generations_eval", "num_generations"))
     n = next((n for n in completion_counts if n >= 1), 1.0)
     return (1 - ERROR_CORRELATION) * n * (n - 1) / (n + 1) if n > 1 else 1.0

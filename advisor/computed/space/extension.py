@@ -71,9 +71,6 @@ def find_extension_limit(study: Study, name: str, side: RangeSide) -> ExtensionL
     return (min if side == "high" else max)((x for x in limits if x is not None), key=lambda x: x.value, default=None)
 
 
-# --- where trials failed --------------------------------------------------------------------------------------------------------
-
-
 def _limit_before_failures(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
     parameter = study.spec.parameters[name]
     has_failed = failures.failure_masks(study).has_failed
@@ -87,9 +84,6 @@ def _limit_before_failures(study: Study, name: str, side: RangeSide) -> Extensio
     limit_value = parameter.value_at_position((nearest + (1 if side == "high" else 0)) / 2)
     why = f"a trial with {name} of {setting(parameter.value_at_position(nearest), 3)} failed"
     return ExtensionLimit(widening.round_range_end(float(limit_value), parameter), why)
-
-
-# --- usual learning rates -------------------------------------------------------------------------------------------------------
 
 
 def _usual_rate_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:

@@ -5,8 +5,7 @@ posterior draw selects the best of many candidate points in the next study's spa
 the selected points, the best settings so far, and a margin at each end. The new range ends at the outermost trials, unless the
 optimum probably lies beyond them or the best trial is the outermost one. If many trials were pruned, no model is fitted,
 because pruned trials compare only at an early step, where settings that learn fast at first look best.
-`benchmarks/quality/ranges.py` counts how often a new range leaves out settings that are better by more than noise.
-"""
+`benchmarks/quality/ranges.py` counts errors."""
 
 from __future__ import annotations
 
@@ -187,9 +186,6 @@ def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values
     return 2 * min(p_single, p_smooth)
 
 
-# --- the next study's space -----------------------------------------------------------------------------------------------------
-
-
 def _is_range_tuned(study: Study, spec: StudySpec, name: str) -> bool:
     parameter = spec.parameters.get(name)
     if parameter is None or not parameter.numeric or parameter.role != "nuisance" or parameter.when:
@@ -248,9 +244,6 @@ def _draw_candidate_settings(
 
 def _positions_in_range(spec: StudySpec, name: str, points: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
     return spec.parameters[name].to_positions([p.get(name, "") for p in points])
-
-
-# --- the part of a range to keep ------------------------------------------------------------------------------------------------
 
 
 def _subrange_to_keep(

@@ -229,11 +229,9 @@ def _diagnose_divergence(record: AutopsyRecord) -> Diagnosis | None:
     is_full_rate_early = rates and rates[0] >= max(rates) * 0.99 and is_early
     warmup_hint = ", or warm it up: the training began with the full rate" if is_full_rate_early else ""
     rate_text = f" {rates[-1]:.3g}" if rates else ""
-    growth_text = (
-        f"the gradient norm or loss grew from {min(growing):.3g} to {growing[-1]:.3g}"
-        if growing
-        else f"{grown_weight} grew far beyond its initial value"
-    )
+    growth_text = f"{grown_weight} grew far beyond its initial value"
+    if growing:
+        growth_text = f"the gradient norm or loss grew from {min(growing):.3g} to {growing[-1]:.3g}"
     text = f"The rate: the training diverged at rate{rate_text}; {growth_text} before step {record.step:,}."
     return Diagnosis("rate", "likely", text, f"Lower the learning rate{warmup_hint}.")
 

@@ -28,8 +28,6 @@ LOG_NORM_ADVICE = (
     "90th percentile."
 )
 
-# --- which trials ---------------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class JudgedTrials:
@@ -90,9 +88,6 @@ def trials_near_best_rate(study: Study, reach: float) -> JudgedTrials:
     return JudgedTrials(tuple(near), name, learning_rates, best_rate)
 
 
-# --- curves that show instability, and its time -----------------------------------------------------------------------------------
-
-
 def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
     """Return (metric, costs) for each curve that can show an unstable loss, the training loss first and the objective last."""
     curves: dict[str, Curve] = {}
@@ -128,14 +123,9 @@ def first_diverged_step(study: Study, trial: Trial) -> int | None:
             continue
         is_any_loss_non_finite, step = True, int(curve.steps[at])
         last_finite_step = int(curve.steps[at - 1]) if at > 0 else step - 1
-        other_curves_and_steps = (
-            (c.finite, last_finite_step if other == train_loss_name and len(c.finite) == len(c) else step)
-            for other, c in curves
-            if other != name
-        )
-        if any(len(c) and c.steps[-1] > until for c, until in other_curves_and_steps):
-            continue
-        return step
+        others = [(other == train_loss_name and len(c.finite) == len(c), c.finite) for other, c in curves if other != name]
+        if not any(len(c) and c.steps[-1] > (last_finite_step if is_finite else step) for is_finite, c in others):
+            return step
     if trial.status == "diverged" and curves and not is_any_loss_non_finite:
         # The trial's status is "diverged", but the trial ended before it logged a non-finite value.
         return max(int(c.steps[-1]) for _, c in curves)
@@ -156,9 +146,6 @@ def learning_rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArr
     """Return the learning rate at each of `steps`, (n,), interpolated; None if fewer than two values were logged."""
     logged_rates = study.curve(trial, "learning_rate").finite
     return np.interp(steps, logged_rates.steps, logged_rates.values) if len(logged_rates) >= 2 else None
-
-
-# --- what to change ---------------------------------------------------------------------------------------------------------------
 
 
 def late_gradient_norm_curve(study: Study, trial: Trial) -> Curve:

@@ -114,7 +114,7 @@ def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at:
 
 
 def _early_rise(study: Study, stable: TrialInstability, finite: Curve, end: float, lasting: int) -> TrialInstability | None:
-    """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps. stable: result without one."""
+    """Return a rise of the loss that starts before step `end` and lasts `lasting` steps. stable: result without one."""
     early_points = _count_points_until(finite, end)
     min_rise_steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
     min_rise_points = int(np.count_nonzero(finite.steps[1:early_points] <= finite.steps[0] + min_rise_steps))

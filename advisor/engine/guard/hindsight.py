@@ -85,9 +85,6 @@ def hindsight(study: Study) -> Hindsight | None:
     return _replay_guard(study, policy, runs)
 
 
-# --- which trials can be replayed -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _ReplayedTrial:
     trial: Trial
@@ -152,9 +149,6 @@ def mean_concurrency(times: Sequence[tuple[float, float]]) -> int:
     return max(1, round(sum(ended - began for began, ended in times) / busy_time))
 
 
-# --- stoppers -------------------------------------------------------------------------------------------------------------------
-
-
 def median_stopper(warmup: float) -> Stopper:
     """Return a stopper like `optuna.pruners.MedianPruner`. After the share `warmup` of the training, it stops a trial whose best
     cost is above the median cost of the complete trials at the same evaluation."""
@@ -214,9 +208,6 @@ def _restrict_to_complete_siblings(complete_ids: set[int], stopper: Stopper) -> 
         return stopper(trial, at, complete_siblings)
 
     return should_stop
-
-
-# --- the result -----------------------------------------------------------------------------------------------------------------
 
 
 def _replay_guard(study: Study, policy: Policy, runs: Sequence[_ReplayedTrial]) -> Hindsight:

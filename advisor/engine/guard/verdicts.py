@@ -136,17 +136,11 @@ class _TrialJudge:
         elif not self.policy.has_enough_evaluations(siblings):
             yield say("Trials are evaluated fewer than {count} times.", count=self.policy.evaluations)
 
-    # --- texts ------------------------------------------------------------------------------------------------------------------
-
     def _not_finite_text(self, trial: Trial, own: TrialProgress) -> Message:
-        finite_indices = np.flatnonzero(np.isfinite(own.costs))
-        first_non_finite_step = int(own.steps[finite_indices[-1] + 1 if len(finite_indices) else 0])
-        return say(
-            "{metric} of {trial} is not finite from {step} on.",
-            metric=Name(self.study.spec.objective.metric),
-            trial=Name(trial.name),
-            step=self.study.at(first_non_finite_step),
-        )
+        finite = np.flatnonzero(np.isfinite(own.costs))
+        at = self.study.at(int(own.steps[finite[-1] + 1 if len(finite) else 0]))
+        metric = Name(self.study.spec.objective.metric)
+        return say("{metric} of {trial} is not finite from {step} on.", metric=metric, trial=Name(trial.name), step=at)
 
     def _doomed_text(self, trial: Trial, own: TrialProgress, bounds: ImprovementBounds) -> Message:
         value = self.study.objective_value
@@ -190,9 +184,6 @@ class _TrialJudge:
             best=Objective(self.study.objective_value(float(own.best[-1]))),
             now=Objective(self.study.objective_value(float(own.median_recent_costs[-1]))),
         )
-
-
-# --- stuck and diverging trials -------------------------------------------------------------------------------------------------
 
 
 def improvement_steps_of_siblings(

@@ -1,6 +1,5 @@
 """Runs training processes on the nodes of a Ray cluster. A Ray actor starts each process. All nodes need this package and the
-files that the training command uses. The command runs in the launcher's working directory if this directory exists on the node,
-else in Ray's directory."""
+files that the training command uses. The command runs in the launcher's working directory if it exists."""
 
 from __future__ import annotations
 

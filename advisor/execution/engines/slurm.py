@@ -1,8 +1,6 @@
 """Runs training processes as SLURM jobs, using submitit. Tasks that start together form one SLURM job array.
 
-The nodes need access to the output folder. Other users cannot read the folder, because the data of a job may contain a
-password.
-"""
+The nodes need access to the output folder, which other users cannot read."""
 
 from __future__ import annotations
 

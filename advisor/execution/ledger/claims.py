@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -89,12 +90,9 @@ class JobClaimer:
     def kill_if_overdue(self, claim: Mapping[str, Any]) -> bool:
         """Kill the training process and all processes that it started if it runs on this machine, has exceeded its time limit
         and its launcher no longer runs. Return whether it was killed."""
-        is_overdue = (
-            self._is_on_this_machine(claim)
-            and not _is_process_running(claim.get("pid"), claim.get("began"))
-            and _is_process_running(claim.get("training"), claim.get("training_began"))
-            and time.time() > float(claim.get("until") or float("inf"))
-        )
+        is_late = self._is_on_this_machine(claim) and time.time() > float(claim.get("until") or math.inf)
+        is_orphan = is_late and not _is_process_running(claim.get("pid"), claim.get("began"))
+        is_overdue = is_orphan and _is_process_running(claim.get("training"), claim.get("training_began"))
         if is_overdue:
             signal_process_group(int(claim["training"]), KILL_SIGNAL)
         return is_overdue
@@ -133,8 +131,6 @@ def _is_claim_running(run_id: str, claim: Mapping[str, Any]) -> bool:
         return _is_process_running(claim.get("training"), claim.get("training_began"))
     # The launcher may have been killed before it recorded the id of its training process. Such a process has the run's id in
     # its environment.
-    return any(
-        (p.info["environ"] or {}).get("MLFLOW_RUN_ID") == run_id and p.info["status"] != psutil.STATUS_ZOMBIE
-        for p in psutil.process_iter(["environ", "status"])
-        if p.pid != os.getpid()
-    )
+    processes = (p.info for p in psutil.process_iter(["environ", "status"]) if p.pid != os.getpid())
+    running = (info["environ"] or {} for info in processes if info["status"] != psutil.STATUS_ZOMBIE)
+    return any(environment.get("MLFLOW_RUN_ID") == run_id for environment in running)

@@ -1,10 +1,8 @@
 """Begins the jobs of a study, and records in MLflow how they ended.
 
 A launcher begins a job by creating an MLflow run. If two launchers claim the same job, each launcher that sees the other's
-claim withdraws its own claim. If a launcher fails (`claims`), its unfinished jobs are begun again. Their old runs are deleted
-in MLflow, where deleted runs can be restored. No method waits for an unreachable tracking store; the launcher retries while its
-training processes run.
-"""
+claim withdraws its own claim. If a launcher fails (`claims`), its unfinished jobs are begun again. No method waits for an
+unreachable tracking store."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A search starts with quasi-random trials. Then the analysis of all trials in the
 the planned study extends the space, the search adopts this study at once and first draws trials from the added part of the
 space. Otherwise the adaptive sampler draws the block, based on all trials so far, including trials outside the current space.
 The adaptive sampler extends a range if it expects better results beyond one end than inside the range. Ranges never shrink,
-because the sampler avoids regions with bad results anyway. The last trials repeat the best setting with other seeds, as the
-playbook recommends before a setting is adopted."""
+because the sampler avoids bad regions. The last trials repeat the best setting with other seeds."""
 
 from __future__ import annotations
 
@@ -17,18 +16,8 @@ from typing import Literal
 
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Sampler, StudySpec
-from advisor.planning.blocks import leader
+from advisor.planning.blocks import leader, spaces
 from advisor.planning.blocks.model import Analyst, Block, TrainedTrial
-from advisor.planning.blocks.spaces import (
-    earlier_space_covers,
-    enclosing_space,
-    same_length_and_schedule,
-    same_space,
-    sampler_observations,
-    steps_per_trial,
-    trials_of_same_length,
-    trials_within_space,
-)
 from advisor.planning.designs.exploit import with_reopened_parameters
 from advisor.planning.sampling.adaptive import with_wider_ranges
 from advisor.planning.sampling.halton import draw_trials
@@ -93,7 +82,7 @@ class _SearchState:
     @cached_property
     def space(self) -> StudySpec:
         """The current search space. Probes and repeats do not change the search space."""
-        spaces = [b.spec for b in self.blocks if b.changes_space or b.kind == "adaptive"]
+        specs = [b.spec for b in self.blocks if b.changes_space or b.kind == "adaptive"]
         # The seed comes from the block that introduced this space.
         last_change_index = max((i for i, b in enumerate(self.blocks) if b.changes_space), default=0)
         seed = self.blocks[last_change_index].spec.sampler.seed if self.blocks else self.search.seed
@@ -101,16 +90,18 @@ class _SearchState:
             seed = self.search.seed + sum(len(b.trained) for b in self.blocks[:last_change_index])
         trials = self.search.trials_per_block if last_change_index > 0 else self.search.trials
         update = {"sampler": Sampler(seed=seed), "settings": (), "seeds": None, "trials": trials}
-        return (spaces[-1] if spaces else self.search.start).model_copy(update=update)
+        return (specs[-1] if specs else self.search.start).model_copy(update=update)
 
     @cached_property
     def remaining_steps(self) -> int:
         steps_spent = sum(t.steps if t.charged_steps is None else t.charged_steps for t in self.trained_trials)
-        return self.search.trials * steps_per_trial(self.search.start) - steps_spent
+        return self.search.trials * spaces.steps_per_trial(self.search.start) - steps_spent
 
     def affordable_trials(self, space: StudySpec) -> int:
-        remaining_trials = self.remaining_steps // steps_per_trial(space)
-        repeats = min(MAX_FINAL_REPEATS, (len(trials_of_same_length(space, self.trained_trials)) + remaining_trials) // 9)
+        remaining_trials = self.remaining_steps // spaces.steps_per_trial(space)
+        repeats = min(
+            MAX_FINAL_REPEATS, (len(spaces.trials_of_same_length(space, self.trained_trials)) + remaining_trials) // 9
+        )
         return max(remaining_trials - repeats, 0)
 
     @cached_property
@@ -127,7 +118,7 @@ class _SearchState:
 
     @property
     def analysis_is_due(self) -> bool:
-        has_trials = bool(trials_within_space(self.space, self.trained_trials))
+        has_trials = bool(spaces.trials_within_space(self.space, self.trained_trials))
         return has_trials and len(self.trained_trials) >= MIN_GROWTH_TO_REANALYZE * self.trials_at_last_analysis
 
     def decide_next_block(self) -> Block | None:
@@ -138,7 +129,7 @@ class _SearchState:
             return self._block_of_planned_study(planned if follows_probe else last_block.spec.baseline)
         if not self.analysis_is_due:
             return self.adaptive_block(self.space)
-        planned = self._adapted_planned_study(self.space, trials_within_space(self.space, self.trained_trials))
+        planned = self._adapted_planned_study(self.space, spaces.trials_within_space(self.space, self.trained_trials))
         if planned is None or planned.probe is None:
             return self._block_of_planned_study(planned)
         # An earlier probe of the same kind makes this probe unnecessary if all numbers of the two probes differ by less than a
@@ -147,7 +138,7 @@ class _SearchState:
         for earlier in (b.spec.starts_from or {} for b in self.blocks if b.kind == "probe" and b.spec.probe == planned.probe):
             is_near = all(max(v, earlier[n]) < 2 * min(v, earlier[n]) for n, v in probe_numbers.items() if n in earlier)
             is_answered = is_answered or (earlier.keys() == probe_numbers.keys() and is_near)
-        steps = (planned.trials or 1) * (planned.seeds or 1) * steps_per_trial(planned)
+        steps = (planned.trials or 1) * (planned.seeds or 1) * spaces.steps_per_trial(planned)
         if is_answered or PROBE_STEPS_DIVISOR * steps > self.remaining_steps:
             return self._block_of_planned_study(planned.baseline)
         return Block("probe", planned)
@@ -173,13 +164,13 @@ class _SearchState:
     def _block_if_space_changes(self, planned: StudySpec) -> Block | None:
         """Return a block of the planned study, or None if the study does not change the search space or costs too much. If the
         training length changes, the budget must also cover one more block and the final repeats."""
-        block_size, is_longer = self.search.trials_per_block, not same_length_and_schedule(planned, self.space)
+        block_size, is_longer = self.search.trials_per_block, not spaces.same_length_and_schedule(planned, self.space)
         if not planned.searched:
             return None
         if is_longer and (BLOCKS_BEFORE_ANALYSIS + 1) * block_size > self.affordable_trials(planned):
             return None
-        spec = enclosing_space(self.space, planned)
-        if same_space(spec, self.space):
+        spec = spaces.enclosing_space(self.space, planned)
+        if spaces.same_space(spec, self.space):
             return None
         if is_longer:
             block = self.quasi_random_block(spec, BLOCKS_BEFORE_ANALYSIS * block_size)
@@ -188,18 +179,18 @@ class _SearchState:
         return block or self.adaptive_block(spec, kind="extend")
 
     def quasi_random_block(self, spec: StudySpec, count: int) -> Block | None:
-        count = min(count, self.remaining_steps // steps_per_trial(spec))
+        count = min(count, self.remaining_steps // spaces.steps_per_trial(spec))
         return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
 
     def _extension_block(self, spec: StudySpec, count: int) -> Block | None:
         count = min(count, self.affordable_trials(spec))
         points = draw_trials(spec.model_copy(update={"settings": ()}), MAX_POINTS_TRIED)
-        new = tuple(islice((p for p in points if not earlier_space_covers(self.space, spec, p)), count))
+        new = tuple(islice((p for p in points if not spaces.earlier_space_covers(self.space, spec, p)), count))
         settings = tuple(_searched_values(spec, p) for p in new)
         return Block("extend", spec.model_copy(update={"trials": len(new), "settings": settings})) if new else None
 
     def adaptive_block(self, space: StudySpec, *, kind: Literal["adaptive", "extend"] = "adaptive") -> Block | None:
-        wider_space = with_wider_ranges(space, sampler_observations(space, self.trained_trials))
+        wider_space = with_wider_ranges(space, spaces.sampler_observations(space, self.trained_trials))
         space = self.search.analyst.supported_study(wider_space, self.space)
         count = min(self.search.trials_per_block, self.affordable_trials(space))
         update = {"sampler": Sampler(kind="adaptive", seed=self.search.seed), "trials": count, "settings": ()}

@@ -61,7 +61,7 @@ def trials_of_same_length(spec: StudySpec, trials: Sequence[TrainedTrial]) -> li
 
 
 def trials_within_space(spec: StudySpec, trials: Sequence[TrainedTrial]) -> list[TrainedTrial]:
-    """Return the trials that lie in the study's space and have the study's number of steps and schedule, and thus are its data."""
+    """Return the trials in the study's space with its number of steps and schedule."""
     return [t for t in trials_of_same_length(spec, trials) if _space_contains(spec, spec.with_computed_values(t.params))]
 
 

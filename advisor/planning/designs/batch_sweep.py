@@ -6,9 +6,7 @@ Playbook: "Determining the feasible batch sizes and estimating training throughp
 The request's number `from` is the smallest batch size to try.
 
 *What.* Each of eight batch sizes is trained for `STEPS_PER_BATCH_SIZE` steps, and each size is twice the previous one. If a
-trial runs out of memory, its failure is recorded, and the remaining trials still run. The rule on throughput analyses the
-result. `advisor_pytorch.probes.batch_size_sweep` also measures throughput and memory, but in one process with the training's
-own step function."""
+trial runs out of memory, the remaining trials still run. The rule on throughput analyses the result."""
 
 from __future__ import annotations
 

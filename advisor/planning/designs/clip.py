@@ -7,13 +7,11 @@ best learning rate is close to rates that fail. Numbers in the request: `p90` an
 `norms` (the number of these norms), `threshold` (the current clipping threshold, if training is unstable with it), and
 `raised_from` (the current threshold, if it clips most updates).
 
-*What.* The clipping threshold becomes a nuisance parameter of the next study, with a log range. The low end of the range is the
-median of the gradient norms, but at most two thirds of their 90th percentile. The 90th percentile lies in the middle of the
-range on the log scale. If training is unstable although gradients are already clipped, the study searches smaller thresholds. A
-threshold that clips more than half of all updates has the effect of a lower learning rate, so the low end is never below the
-median norm. If a threshold clips most updates, the length of each update is about the learning rate times the threshold. If the
-threshold is raised, the learning-rate range therefore moves down, which keeps the length of updates the same. The high end of
-the learning-rate range lies a decade above the rate that keeps the length of updates the same, because unclipped updates shrink
+*What.* The clipping threshold becomes a nuisance parameter of the next study, with a log range. The range lies around the 90th
+percentile of the gradient norms, from their median. If training is unstable although gradients are clipped, the study searches
+smaller thresholds. A threshold that clips more than half of all updates has the effect of a lower learning rate, so the low end
+is never below the median norm. If a threshold that clips most updates is raised, the learning-rate range moves down, which
+keeps the length of updates the same. Its high end lies a decade above the rate that does so, because unclipped updates shrink
 with the gradients."""
 
 from __future__ import annotations

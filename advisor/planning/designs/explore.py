@@ -5,14 +5,12 @@ Playbook: "Exploration vs exploitation", "Identifying bad search space boundarie
 
 *When.* No rule recommends a change, and at least one of four questions is open: whether any hyperparameter has an effect, how
 much results vary between seeds, whether results improve beyond the range end near the best trial, or which of the compared
-values is best. Repeats of the best trial would measure a setting that may soon be replaced; an adaptive search would not try
-all compared values equally often.
+values is best.
 
 *What.* The same study with more trials, enough to detect an effect of `MIN_EFFECT_IN_SEED_SD` standard deviations between seeds
 and to fit a quadratic response. The number of trials is at most doubled, or raised to `TRIALS_FOR_RATE_ONLY` if twice the
-number is smaller. If at most `MAX_FEW_RATES` learning rates were tried and the user declared no range, the next study searches a
-decade on each side of the best rate. The existing trials count as data of this study. The study's notes state the smallest
-effect that the trials can detect."""
+number is smaller. If at most `MAX_FEW_RATES` learning rates were tried and the user declared no range, the next study searches
+a decade on each side of the best rate. The existing trials count as data of this study."""
 
 from __future__ import annotations
 

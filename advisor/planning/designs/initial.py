@@ -8,9 +8,8 @@ nuisance, and fixed hyperparameters".
 *What.* A simple, fast start with one goal: a constant learning rate and, unless requested, no regularisation. The number of
 trials per compared value determines which hyperparameters are tuned; all others keep their defaults. For Adam and its variants,
 the learning rate is always tuned, beta1 from 10 trials, epsilon from 25 and beta2 from 50 (our number for the playbook's
-"substantially more"). For SGD, the learning rate is tuned and, from 10 trials, the momentum on a reverse-log scale. If the user
-defines a hyperparameter under another name, such as `lr`, it replaces the default hyperparameter. If `final_train_steps` is
-set, each trial trains for a tenth of these steps."""
+"substantially more"). For SGD, the learning rate is tuned and, from 10 trials, the momentum on a reverse-log scale. If
+`final_train_steps` is set, each trial trains for a tenth of these steps."""
 
 from __future__ import annotations
 

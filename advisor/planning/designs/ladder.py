@@ -7,10 +7,8 @@ if 12 trials search six hyperparameters.
 
 *What.* A search of as many hyperparameters as the number of trials allows, but at least two and every learning rate. Learning
 rates come first, followed by the hyperparameters that matter most, if an effect was found. With too few trials to tune even a
-learning rate, only learning rates are searched. All other hyperparameters are fixed at the best trial's values, because this
-combination was tried; medians of several good trials are a combination that was never tried. The final adaptive search then
-varies all hyperparameters that were fixed. The notes state the smallest effect that the trials can detect, and the alternative
-of searching all hyperparameters."""
+learning rate, only learning rates are searched. All other hyperparameters are fixed at the best trial's values until the final
+adaptive search."""
 
 from __future__ import annotations
 
@@ -124,8 +122,7 @@ def _with_range_below_failures(study: Study, spec: StudySpec) -> StudySpec:
 
     The range ends at most a decade above the highest usable learning rate, or at most half a decade above it if a lower
     learning rate is the best. If the best learning rate lies at the low end of the range, the range begins a factor of 3 below
-    the best rate. A few failures do not prove that a learning rate is too high, but lower learning rates are a better use of
-    the few trials."""
+    the best rate. Lower learning rates are a better use of the few trials."""
     ranked, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):
         old = spec.parameters[name]
@@ -151,9 +148,8 @@ def _with_range_beyond_best(study: Study, spec: StudySpec, keep: Collection[str]
     """Return the study. On each side of the best learning rate where no rate was tried, the range extends half a decade beyond
     the best rate.
 
-    With so few trials, no rule can tell whether results improve on such a side. On a side where rates were tried, the range
-    ends at most a decade beyond the best rate, unless pruning by early results selected the complete trials. keep:
-    hyperparameters whose ranges must stay, because findings changed them."""
+    On a side where rates were tried, the range ends at most a decade beyond the best rate, unless pruning by early results
+    selected the complete trials. keep: hyperparameters whose ranges must stay, because findings changed them."""
     max_factor = math.inf if settings.was_heavily_pruned(study) else MAX_RATE_END_RATIO
     for name in (n for n in spec.searched if is_learning_rate(n) and n not in keep):
         old, best = spec.parameters[name], as_number(study.ranked()[0].params.get(name))

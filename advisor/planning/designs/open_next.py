@@ -3,14 +3,12 @@
 Playbook: "How should Adam's hyperparameters be tuned?", "Identifying scientific, nuisance, and fixed hyperparameters".
 
 *When.* Only a learning rate was searched, and the best rate is known to within a factor of `MAX_KNOWN_RATE_RATIO`, because
-results are worse or training fails on both sides of this rate. Another study of only the learning rate would merely narrow the
-range or add trials. If the tried rates differ by at least this factor and all give the same result within noise, a search of
-another hyperparameter would show no difference either, so the search stops (`closing.stop_if_settled`).
+results are worse or training fails on both sides of this rate. If all tried rates give the same result within noise, the search
+stops instead (`closing.stop_if_settled`).
 
 *What.* A search of one more of the optimizer's hyperparameters, in its usual range, together with the learning rate around its
-best value, because the two interact. All earlier trials must have the same value of the added hyperparameter. With less
-momentum, the best learning rate is higher; with more momentum, it is lower. The new learning-rate range covers the best
-learning rates for less and for more momentum. If no further hyperparameter can be searched, this design plans no study."""
+best value, because the two interact. All earlier trials must have the same value of the added hyperparameter. The new
+learning-rate range covers the higher best rates for less momentum and the lower ones for more momentum."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ optimizer=sgd,adam`. A good learning rate for SGD is about a hundred times as hi
 
 *What.* One study per optimizer, each with an equal share of the trials, but at least five. Each study tunes the hyperparameters
 that `advisor.model.optimizers` lists for this optimizer and number of trials. The learning-rate range is the optimizer's usual
-range, or a lower range if the searched range is lower, as in fine-tuning. At least `MIN_TRIALS_OF_OPTIMIZER` trials with this
-optimizer narrow the range."""
+range, or a lower one if the searched range is lower."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ step.
 *When.* Trials fail just above the best learning rate, and losses were logged too rarely to show if training is unstable at its
 start. Some models diverge early, then recover and train slowly.
 
-*What.* One trial with the best trial's setting, but twice its learning rate. The rule on early instability analyses this trial.
-If the trial is unstable, the design `warmup` follows; otherwise, the study that the probe delayed follows."""
+*What.* One trial with the best trial's setting, but twice its learning rate. If the trial is unstable, the design `warmup`
+follows; otherwise, the study that the probe delayed."""
 
 from __future__ import annotations
 

@@ -8,9 +8,8 @@ Playbook: "Choosing the initial configuration", "Deciding how long to train when
 rate is trained for a tenth of the steps. If the best result came in the first half of training, each trial takes at least twice
 the number of steps to this result, so that the sweep also shows at which learning rates results become worse again. If the loss
 blew up early, or every run diverged, the learning rates lie in the three decades below the rate that was used. All other
-hyperparameters are fixed, and a warmup in steps is shortened in proportion to the training. If the study has several learning
-rates, such as those of a generator and a discriminator, their ratio stays the same. If the learning rate is unknown, the study
-repeats the setting, and a note asks to log the learning rate."""
+hyperparameters are fixed, a warmup in steps is shortened in proportion, and several learning rates keep their ratio. If the
+learning rate is unknown, the study repeats the setting."""
 
 from __future__ import annotations
 

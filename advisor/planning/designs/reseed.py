@@ -6,8 +6,7 @@ Playbook: "Determining whether to adopt a training pipeline change or hyperparam
 may be due to the choice of seeds. The design also follows every study after which nothing is left to change.
 
 *What.* One setting, with every hyperparameter fixed, is trained with N seeds. The rule `adopt` chooses N; the default is five.
-A setting that already has N runs is not repeated. If the study only compares a few given settings, all these settings are
-repeated."""
+A setting that already has N runs is not repeated. A study that compares a few settings repeats all."""
 
 from __future__ import annotations
 

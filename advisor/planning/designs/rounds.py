@@ -6,12 +6,10 @@ Playbook: "Deciding how long to train when training is compute-bound".
 (`final_train_steps`). The design is also used if nothing is left to change in a study of short runs.
 
 *What.* Round 1 trains for about 10 % of the final length, which answers most questions. Round 2 trains the two or three best
-settings for the final length. A single setting would not be enough, because the ranking of settings may change with the
-training length. Values that no short run tried are not worth a long run. The long runs together take at most as many steps as
-the previous round. If one long run costs more than the previous round, round 2 has a single run and a note about the cost of
-this run. A linear decay keeps its number of steps and starts after a longer constant part, so that long runs do not end with
-many tiny updates. A cosine schedule is stretched to the final length. If the schedule is unknown or constant, the rate decays
-linearly over as many steps as a short run."""
+settings for the final length. The ranking of settings may change with the training length. The long runs together take at most
+as many steps as the previous round, unless a single one takes more. A linear decay keeps its number of steps and starts after a
+longer constant part, so that long runs do not end with many tiny updates. A cosine schedule is stretched to the final length.
+If the schedule is unknown or constant, the rate decays linearly over as many steps as a short run."""
 
 from __future__ import annotations
 

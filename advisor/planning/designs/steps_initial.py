@@ -3,9 +3,9 @@ training data.
 
 Playbook: "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep".
 
-*When.* There is no baseline yet, compute does not limit training, and the user runs `advisor init --find-steps N`. N is a
-number of steps within which at least one trial should fit its training data, or a generous guess of such a number. Numbers in
-the request: `steps` (N), `low` and `high` (the learning rates).
+*When.* There is no baseline yet, compute does not limit training, and the user runs `advisor init --find-steps N`. N is a guess
+of the steps within which a trial fits its training data. Numbers in the request: `steps` (N), `low` and `high` (the learning
+rates).
 
 *What.* A grid of eight constant learning rates, each trained for N steps without data augmentation and regularisation. A rule
 analyses the grid: the number of steps of the fastest trial becomes the first `max_train_steps`. If the fastest learning rate
@@ -42,8 +42,7 @@ def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tupl
 
 
 def initial_rate_sweep(base: StudySpec, steps: int) -> StudySpec:
-    """Return the grid over the learning-rate range of the first study `base`, which runs after the grid. Raises AdvisorError
-    without a range."""
+    """Return the grid over the learning-rate range of the first study `base`. Raises AdvisorError without a range."""
     rate = learning_rate(base) or "learning_rate"
     rate_parameter = base.searched.get(rate)
     if rate_parameter is None or rate_parameter.low is None or rate_parameter.high is None or rate_parameter.low <= 0:

@@ -9,9 +9,8 @@ which training should become stable: 10, or 100 on request; a rate far above the
 *What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The
 learning rate rises linearly from 0 over `warmup_steps` steps and then stays constant for twice as many steps. `warmup_steps`
 takes four log-spaced values from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million
-steps. A separate rule analyses the result: it puts the shortest stable warmup before the baseline, and lengthens
-`max_train_steps` by the warmup, or by more if the warmup exceeds 5 % of `max_train_steps`. If the unstable learning rate is
-unknown, the warmup is searched in the next study itself."""
+steps. A separate rule puts the shortest stable warmup before the baseline. If the unstable learning rate is unknown, the next
+study itself searches the warmup."""
 
 from __future__ import annotations
 

@@ -1,2 +1,1 @@
-"""Recipes for first studies of language models, one study file each. The leading comment of a recipe's file is copied to the
-user's study file."""
+"""Recipes for first studies of language models, one study file each. Users get its leading comment, too."""

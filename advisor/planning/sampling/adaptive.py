@@ -2,8 +2,7 @@
 for exploitation.
 
 Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and earlier trials, so any launcher can
-compute the same suggestion at any time. The model also uses trials outside the current search space, so no result is lost when
-a range moves."""
+compute the same suggestion at any time. The model also uses trials outside the search space."""
 
 from __future__ import annotations
 

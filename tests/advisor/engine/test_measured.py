@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine import measured
+from advisor.engine import measured, registry
 from advisor.engine.measured import (
     MEASURED_FILE_NAME,
     STUDY_SIZE_GROUPS,
@@ -80,7 +80,8 @@ def test_rates_of_few_studies_are_not_stated():
 
 @pytest.fixture
 def empty_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "path_of_rule_table", lambda file: tmp_path / file)
+    for module in (measured, registry):
+        monkeypatch.setattr(module, "path_of_rule_table", lambda file: tmp_path / file)
 
 
 @pytest.mark.usefixtures("empty_table")
