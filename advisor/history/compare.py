@@ -165,14 +165,8 @@ def _compared_settings(candidate: ComparedTrials, incumbent: ComparedTrials) -> 
 
 
 def _summarise_side(side: ComparedTrials, best: repeats.Setting, tried: Sequence[repeats.Setting]) -> Summary:
-    return Summary(
-        name=side.name,
-        value=side.study.objective_value(best.mean),
-        trial=best.trials[0].id,
-        runs=len(best.costs_after_selection),
-        failed=len(best.failed),
-        settings=len(tried),
-    )
+    value, runs, failed = side.study.objective_value(best.mean), len(best.costs_after_selection), len(best.failed)
+    return Summary(name=side.name, value=value, trial=best.trials[0].id, runs=runs, failed=failed, settings=len(tried))
 
 
 def _variances(

@@ -16,9 +16,7 @@ from advisor.model.study import Study, Trial
 from advisor.model.words import count
 
 BUDGET_TOLERANCES: Mapping[str, float] = {
-    "steps": 0.02,
-    "examples": 0.02,
-    "tokens": 0.02,
+    **dict.fromkeys(("steps", "examples", "tokens"), 0.02),
     "evaluations": 0.1,
     "parameters": 0.02,
     "seconds": 0.2,

@@ -191,13 +191,9 @@ class _LadderAnalysis:
 
     def _size_result(self, at: int) -> SizeResult:
         sweep, optimum = self.sweeps[at], self.optima[at]
-        return SizeResult(
-            size=sweep.size,
-            trials=len(sweep.trials),
-            rate=_median_and_interval(np.exp(optimum.positions), INTERVAL_COVERAGE),
-            value=self._objective_estimate(optimum.costs),
-            open=self.ends[at],
-        )
+        rate = _median_and_interval(np.exp(optimum.positions), INTERVAL_COVERAGE)
+        value = self._objective_estimate(optimum.costs)
+        return SizeResult(size=sweep.size, trials=len(sweep.trials), rate=rate, value=value, open=self.ends[at])
 
     def _objective_estimate(self, costs: FloatArray) -> Estimate:
         return _median_and_interval(costs if self.study.minimize else -costs, INTERVAL_COVERAGE)

@@ -16,11 +16,7 @@ from advisor.model.study import Study
 from advisor.model.words import count, number, shorten
 
 SettingOutcome = Literal["kept", "discarded", "not decided", "failed", "running", "not judged"]
-_OUTCOME_BY_DECISION: Mapping[proposals.Decision, SettingOutcome] = {
-    "keep": "kept",
-    "discard": "discarded",
-    "not decided": "not decided",
-}
+_OUTCOMES: Mapping[proposals.Decision, SettingOutcome] = {"keep": "kept", "discard": "discarded", "not decided": "not decided"}
 
 
 class TriedSetting(FrozenModel):
@@ -81,13 +77,8 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
     tried_settings = (_tried_setting(study, p, distance, best_mean) for p, distance in zip(settings, distances, strict=True))
     nearest = sorted(tried_settings, key=lambda t: t.distance)[:limit]
     objective = study.spec.objective
-    return NearbySettings(
-        action=_choose_action(nearest),
-        near=requested,
-        metric=objective.metric,
-        direction=objective.direction,
-        tried=tuple(nearest),
-    )
+    action, tried = _choose_action(nearest), tuple(nearest)
+    return NearbySettings(action=action, near=requested, metric=objective.metric, direction=objective.direction, tried=tried)
 
 
 def _tried_setting(study: Study, proposal: proposals.ProposedSetting, distance: float, best: float) -> TriedSetting:
@@ -99,7 +90,7 @@ def _tried_setting(study: Study, proposal: proposals.ProposedSetting, distance: 
     elif record is None:
         outcome = "not judged"
     else:
-        outcome = "kept" if proposal.kept_at is not None else _OUTCOME_BY_DECISION[record.decision]
+        outcome = "kept" if proposal.kept_at is not None else _OUTCOMES[record.decision]
     return TriedSetting(
         name=shorten(proposal.name, 80),
         run=proposal.trials[0].id,

@@ -68,9 +68,7 @@ def closing_study(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rul
     return None
 
 
-def also_answering_open_questions(
-    study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec
-) -> StudySpec:
+def answering_open_questions(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
     """Adapt a study that only adds trials, shortens trials or narrows ranges, so that the study also shows which
     hyperparameters have an effect and how much results vary between seeds.
 

@@ -38,7 +38,7 @@ from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning import new_scores, ranges, stages
 from advisor.planning.base import initial_draft, round_study_name, validate_spec, with_training_lengths
-from advisor.planning.closing import also_answering_open_questions, closing_study, stop_if_settled
+from advisor.planning.closing import answering_open_questions, closing_study, stop_if_settled
 from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 from advisor.planning.designs.open_next import search_next_hyperparameter
@@ -256,7 +256,7 @@ class PlanMerger(FindingFollower):
                 self.defer(finding, f"the next study searches {rate} together with another hyperparameter")
             self.specs, self.drafted_indices = [next_search], []
             return
-        spec = also_answering_open_questions(self.study, self.verdicts, self.rules, self.specs[0])
+        spec = answering_open_questions(self.study, self.verdicts, self.rules, self.specs[0])
         searches_fewer = spec.searched.keys() < self.specs[0].searched.keys()
         tells_more = edits.only_adds_trials or edits.only_shortens_training(spec_before) or is_inside
         space_goals = (*stages.SPACE_STAGE, *stages.REGULARISATION_STAGE)

@@ -116,16 +116,14 @@ def _batch_size_parameter(study: Study, name: str, best: HyperparameterValue | N
     if not size > 0:  # the choice is not a number but a word, such as "auto"
         return parameter.fix_value(best, why="as in the best trial")
     value = batches.usable_batch_size(study, name, size)
-    tried_larger = size < max(as_number(t.params[name]) for t in study.trials if name in t.params)
+    larger = size < max(as_number(t.params[name]) for t in study.trials if name in t.params)
     if fastest_size is None:
         rounding_text = "" if value == size else f", {size:g}, as a power of two"
         why = f"{reason}{rounding_text}; once each size is tuned, choose by throughput instead"
     elif value == size:
-        why = "larger batches hardly raise the throughput" if tried_larger else "the highest throughput that was tried"
+        why = "larger batches hardly raise the throughput" if larger else "the highest throughput that was tried"
     else:
-        clause = (
-            "beyond which larger batches hardly raise the throughput" if tried_larger else "which had the highest throughput"
-        )
+        clause = "beyond which larger batches hardly raise the throughput" if larger else "which had the highest throughput"
         why = f"the power of two nearest to {size:g}, {clause}"
     if fastest_size is not None and math.isfinite(out_of_memory_size):
         why += f"; {out_of_memory_size:g} ran out of memory"

@@ -35,13 +35,11 @@ def p_value_of_adaptivity(positions: FloatArray, costs: FloatArray) -> float:
     contrasts = distances * (scores[None, :] - scores[:, None])
     rng, n = np.random.default_rng(SEED), len(u)
     orders = [np.arange(n), *(rng.permutation(n) for _ in range(NUMBER_OF_PERMUTATIONS))]
-    nearness = np.array([_nearness_to_best_points(order, scores, distances, contrasts) for order in orders])
+    nearness = np.array([_nearness_to_best(order, scores, distances, contrasts) for order in orders])
     return float(min(1.0, 2 * np.mean(nearness >= nearness[0] - 1e-12, axis=0).min()))
 
 
-def _nearness_to_best_points(
-    order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray
-) -> tuple[float, float]:
+def _nearness_to_best(order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray) -> tuple[float, float]:
     """Return (mean nearness of each point to the best earlier point, nearness to better rather than worse earlier points)."""
     costs_in_order = values[order]
     lowest_costs = np.minimum.accumulate(costs_in_order)

@@ -148,7 +148,7 @@ def fit_responses(numeric: list[FloatArray], choices: list[FloatArray], values: 
     prior_variances = np.concatenate([x ** np.arange(b.shape[1]) for x, b in zip(factors, blocks, strict=True)])
     design = np.hstack(blocks)
     design -= design.mean(0)
-    mean, covariance = _fit_by_evidence(design, values / (values.std() or 1.0), groups, prior_variances)
+    mean, covariance = _fit_evidence(design, values / (values.std() or 1.0), groups, prior_variances)
     axes = [np.flatnonzero(groups == i) for i in range(len(numeric))]
     return [_summarise_response(mean[own], covariance[np.ix_(own, own)], edge) for own in axes]
 
@@ -161,9 +161,7 @@ def _legendre_basis(positions: FloatArray, degree: int) -> FloatArray:
     return np.asarray(polynomials, dtype=np.float64)
 
 
-def _fit_by_evidence(
-    design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _fit_evidence(design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return (mean, covariance) of the posterior of the weights of a linear model. Expectation maximisation estimates the variance
     of the noise and one prior variance per group of weights."""
     n, count = len(values), int(groups.max()) + 1

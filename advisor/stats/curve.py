@@ -110,22 +110,20 @@ class LevelRise:
 
 def rise_at_end(costs: FloatArray) -> LevelRise | None:
     """Return the rise of the end of the curve `costs`, (n,), finite, above its best level; None for fewer than 6 points."""
-    return _rise_above_best_level(costs, None)
+    return _rise_above_best(costs, None)
 
 
 def rise_at_point(costs: FloatArray, at: int) -> LevelRise | None:
     """Return the rise of the cost at index `at` above the curve's best level; None for fewer than 6 points."""
-    return _rise_above_best_level(costs, at)
+    return _rise_above_best(costs, at)
 
 
 def rise_of_level(costs: FloatArray, level: float, error: float = 0.0) -> LevelRise | None:
     """Return the rise of `level`, with standard error `error`, above the best level of the curve; None for fewer than 6 points."""
-    return _rise_above_best_level(costs, None, level, error)
+    return _rise_above_best(costs, None, level, error)
 
 
-def _rise_above_best_level(
-    costs: FloatArray, at: int | None, level: float | None = None, level_error: float = 0.0
-) -> LevelRise | None:
+def _rise_above_best(costs: FloatArray, at: int | None, level: float | None = None, own_error: float = 0.0) -> LevelRise | None:
     n = len(costs)
     if n < MIN_POINTS:
         return None
@@ -141,8 +139,8 @@ def _rise_above_best_level(
     best_error = _level_error(y, levels, width)
     if level is None:
         level = end if at is None else float(y[at])
-        level_error = best_error if at is None else max(_noise_or_resolution(y), best_error, _point_error(y, at, width))
-    error = math.hypot(best_error, level_error)
+        own_error = best_error if at is None else max(_noise_or_resolution(y), best_error, _point_error(y, at, width))
+    error = math.hypot(best_error, own_error)
     return LevelRise(
         best_index=best_window * stride + width // 2,
         best_level=best_level,

@@ -43,7 +43,7 @@ _JITTER = 1e-6
 _NUMBER_OF_PERMUTATIONS = 999
 _GRID_VALUES = 9
 """Number of values of an axis at which the best value of another axis is compared."""
-_TEST_RELEVANCES = (1.0, 16.0)
+_RELEVANCES = (1.0, 16.0)
 _LOWEST_RETURNED_P = 0.01
 """Smallest p-value of `ResponseModel.p_value`, and significance level of a single axis."""
 _MAX_SHUFFLES = 19
@@ -255,9 +255,7 @@ def _share_of_moves(responses: FloatArray, numeric: bool) -> float:
 def p_value_of_blocks(blocks: Iterable[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
     """Return the p-value of the hypothesis that `values`, shape (n,), depend on no axis (HSIC). blocks: (n, c)."""
     rows = np.vstack([values, rng.permuted(np.tile(values, (_NUMBER_OF_PERMUTATIONS, 1)), axis=1)])
-    return p_value_of_kernels(
-        rows, (centred_kernel(block, relevance) for block, relevance in product(blocks, _TEST_RELEVANCES))
-    )
+    return p_value_of_kernels(rows, (centred_kernel(block, relevance) for block, relevance in product(blocks, _RELEVANCES)))
 
 
 def p_value_of_kernels(observed_and_null: FloatArray, kernels: Iterable[FloatArray]) -> float:

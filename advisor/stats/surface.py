@@ -92,7 +92,7 @@ def draw_results_at_points(
     parameters = fit_parameters(y, distances)
     covariance = _response_similarity(distances, parameters, len(y)) + TREND_SLOPE_VARIANCE * _linear_kernel(numeric, numeric)
     precision = root_and_inverse(covariance, math.exp(parameters[-1]) + _JITTER)[1]
-    mean, root = _predict_at(parameters, known_positions, len(numeric), precision, y, new, trend=TREND_SLOPE_VARIANCE)
+    mean, root = _predict_at(parameters, known_positions, len(numeric), precision, y, new, TREND_SLOPE_VARIANCE)
     normal_draws = np.random.default_rng(SEED).standard_normal((2, NUMBER_OF_DRAWS, len(mean)))
     standardised_results = mean + normal_draws[0] @ root.T + math.sqrt(math.exp(parameters[-1])) * normal_draws[1]
     return np.asarray(centre + spread * standardised_results, dtype=np.float64)
@@ -162,7 +162,7 @@ class ResponseSurface:
     def draw_responses(self, columns: list[FloatArray]) -> FloatArray:
         """Return draws of the response without noise at m points, shape (draws, m). columns: positions of the points on each axis,
         numeric axes first."""
-        mean, root = _predict_at(self._at, self._columns, self._numeric, self._precision, self._y, columns)
+        mean, root = _predict_at(self._at, self._columns, self._numeric, self._precision, self._y, columns, 0.0)
         normal_draws = np.random.default_rng(SEED).standard_normal((NUMBER_OF_DRAWS, len(mean)))
         return np.asarray(self._centre + self._spread * (mean + normal_draws @ root.T), dtype=np.float64)
 
@@ -182,26 +182,20 @@ class ResponseSurface:
 
 
 def _predict_at(
-    at: FloatArray,
-    columns: list[FloatArray],
-    numeric: int,
-    precision: FloatArray,
-    y: FloatArray,
-    new: list[FloatArray],
-    trend: float = 0.0,
+    at: FloatArray, old: list[FloatArray], count: int, inverse: FloatArray, y: FloatArray, new: list[FloatArray], trend: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return (mean, square root of the covariance) of the response at m new points, shapes (m,) and (m, m). at: fitted parameters.
-    columns, y: positions on each axis and standardised values of the known points. numeric: number of numeric axes, which come
+    old, y: positions on each axis and standardised values of the known points. count: number of numeric axes, which come
     first. trend: variance of the slopes of a linear trend."""
     relevance, signal = np.exp(at[:-2]), math.exp(at[-2])
-    indexed_axes = list(enumerate(zip(relevance, columns, new, strict=True)))
-    distances_to_known = sum(r * _squared_distances(v, u, i < numeric) for i, (r, u, v) in indexed_axes)
-    distances_between_new = sum(r * _squared_distances(v, v, i < numeric) for i, (r, _, v) in indexed_axes)
-    old_numbers, numbers = columns[:numeric], new[:numeric]
+    indexed_axes = list(enumerate(zip(relevance, old, new, strict=True)))
+    distances_to_known = sum(r * _squared_distances(v, u, i < count) for i, (r, u, v) in indexed_axes)
+    distances_between_new = sum(r * _squared_distances(v, v, i < count) for i, (r, _, v) in indexed_axes)
+    old_numbers, numbers = old[:count], new[:count]
     cross_covariance = signal * np.exp(-0.5 * np.asarray(distances_to_known)) + trend * _linear_kernel(numbers, old_numbers)
     covariance = signal * np.exp(-0.5 * np.asarray(distances_between_new)) + trend * _linear_kernel(numbers, numbers)
-    covariance -= cross_covariance @ precision @ cross_covariance.T
-    return cross_covariance @ precision @ y, _matrix_root(covariance)
+    covariance -= cross_covariance @ inverse @ cross_covariance.T
+    return cross_covariance @ inverse @ y, _matrix_root(covariance)
 
 
 def _linear_kernel(a: list[FloatArray], b: list[FloatArray]) -> FloatArray | float:

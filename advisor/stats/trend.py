@@ -179,13 +179,7 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
         gain, error = _fitted_gain(curve, is_remaining, 1 - measured_from)
         margin_of_error = float(stats.t.ppf(0.95, curve.freedom)) * error
     rise_above_lowest = final_level - float(curve.smooth.min())
-    return Plateau(
-        settled_share=settled_share,
-        tolerance=tolerance,
-        rise=rise_above_lowest,
-        late_gain_bound=gain + margin_of_error,
-        late_rise_bound=margin_of_error - gain,
-    )
+    return Plateau(settled_share, tolerance, rise_above_lowest, gain + margin_of_error, margin_of_error - gain)
 
 
 def distance_from_perfect_score(costs: FloatArray) -> float:

@@ -63,7 +63,7 @@ class BatchSizeComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class _BatchSizeSetting:
+class _Setting:
     size: float
     trials: tuple[Trial, ...]
 
@@ -105,27 +105,23 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     return _compare_lengths(settings, lengths, seconds, step_unit, target_cost)
 
 
-def _require_two_batch_sizes(settings: Sequence[_BatchSizeSetting], lack: str) -> None:
+def _require_two_batch_sizes(settings: Sequence[_Setting], lack: str) -> None:
     if len({s.size for s in settings}) < 2:
         raise MissingData(f"fewer than two batch sizes {lack}", needs="design")
 
 
 def _compare_lengths(
-    settings: Sequence[_BatchSizeSetting],
-    lengths: Mapping[int, FloatArray],
-    seconds: Mapping[int, float],
-    unit: TrainingUnit,
-    target: float,
+    tried: Sequence[_Setting], lengths: Mapping[int, FloatArray], times: Mapping[int, float], unit: TrainingUnit, target: float
 ) -> BatchSizeComparison:
-    """lengths, seconds: for each trial index, the trial's lengths until the target in `unit`, and the seconds until then."""
-    compared_settings, statistic = _settings_to_compare(settings, lengths)
+    """lengths, times: for each trial index, the trial's lengths until the target in `unit`, and the times until then."""
+    compared_settings, statistic = _settings_to_compare(tried, lengths)
     groups = []
     for size, group in compared_settings.items():
         per_step = size if unit == "steps" else 1.0
         by_setting = [np.concatenate([lengths[t.index] for t in s.trials]) * per_step for s in group]
         lengths_to_target = by_setting[0] if statistic == "median" else np.array([_lower_median(x) for x in by_setting])
         trials = tuple(t for s in group for t in s.trials)
-        known_seconds = [s for t in trials if math.isfinite(s := seconds.get(t.index, math.nan))]
+        known_seconds = [s for t in trials if math.isfinite(s := times.get(t.index, math.nan))]
         median_seconds = float(np.median(known_seconds)) if known_seconds else math.nan
         groups.append(BatchSizeGroup(size, trials, lengths_to_target, median_seconds))
     return BatchSizeComparison(tuple(groups), "epochs" if unit == "epochs" else "examples", target, statistic)
@@ -141,16 +137,14 @@ def training_step_unit(study: Study) -> TrainingUnit:
     """Return the unit of the study's training steps: optimizer steps, unless logged facts or the curves show another unit."""
     if study.unit == "epoch":
         return "epochs"
-    ended_trials = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
-    last_steps = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended_trials}
-    epochs_and_ends = [
-        (as_number(v), last_steps[t.index]) for t in ended_trials for n, v in t.params.items() if is_number_of_epochs(n)
-    ]
-    if epochs_and_ends and all(epochs - end in (0, 1) for epochs, end in epochs_and_ends):
+    ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
+    last_steps = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended}
+    lengths = [(as_number(v), last_steps[t.index]) for t in ended for n, v in t.params.items() if is_number_of_epochs(n)]
+    if lengths and all(epochs - end in (0, 1) for epochs, end in lengths):
         return "epochs"
-    if any(math.isfinite(t.fact("max_train_steps")) for t in ended_trials):
+    if any(math.isfinite(t.fact("max_train_steps")) for t in ended):
         return "steps"
-    sizes_and_steps = [(parameter_kinds.batch_size(t), study.cost_curve(t).steps) for t in ended_trials]
+    sizes_and_steps = [(parameter_kinds.batch_size(t), study.cost_curve(t).steps) for t in ended]
     are_multiples = [not (steps % int(size)).any() for size, steps in sizes_and_steps if size >= 8 and len(steps) >= 3]
     if len({n for n, _ in sizes_and_steps}) > 1 and len(are_multiples) == len(sizes_and_steps) and all(are_multiples):
         return "examples"
@@ -164,7 +158,7 @@ def steps_are_epochs(study: Study) -> bool:
     return bool(differences) and bool((np.concatenate(differences) == 1).all()) and training_step_unit(study) == "epochs"
 
 
-def _feasible_settings(study: Study) -> list[_BatchSizeSetting]:
+def _feasible_settings(study: Study) -> list[_Setting]:
     trials_by_setting: dict[tuple[float, tuple[tuple[str, HyperparameterValue], ...]], list[Trial]] = {}
     for trial in study.trials:
         batch_size = parameter_kinds.batch_size(trial)
@@ -172,10 +166,10 @@ def _feasible_settings(study: Study) -> list[_BatchSizeSetting]:
             other_params = tuple(sorted((n, v) for n, v in trial.params.items() if not n.lower().endswith("seed")))
             trials_by_setting.setdefault((batch_size, other_params), []).append(trial)
     settings = sorted(trials_by_setting.items(), key=lambda item: item[0][0])
-    return [_BatchSizeSetting(batch_size, tuple(trials)) for (batch_size, _), trials in settings]
+    return [_Setting(batch_size, tuple(trials)) for (batch_size, _), trials in settings]
 
 
-def _have_same_learning_rate(study: Study, settings: Sequence[_BatchSizeSetting]) -> bool:
+def _have_same_learning_rate(study: Study, settings: Sequence[_Setting]) -> bool:
     rate_names = [n for n in study.spec.parameters if is_learning_rate(n)]
     learning_rates = {tuple(str(s.trials[0].params.get(n)) for n in rate_names) for s in settings}
     logged_rates = {s.trials[0].facts.get("optimizer.learning_rate") for s in settings}
@@ -183,11 +177,11 @@ def _have_same_learning_rate(study: Study, settings: Sequence[_BatchSizeSetting]
 
 
 def _settings_to_compare(
-    settings: Sequence[_BatchSizeSetting], lengths: Mapping[int, FloatArray]
-) -> tuple[dict[float, list[_BatchSizeSetting]], LengthStatistic]:
+    settings: Sequence[_Setting], lengths: Mapping[int, FloatArray]
+) -> tuple[dict[float, list[_Setting]], LengthStatistic]:
     """Return (settings by batch size, statistic to compare them): the best repeated setting of each batch size, or all settings
     if some batch size has no repeated setting."""
-    settings_by_size: dict[float, list[_BatchSizeSetting]] = {}
+    settings_by_size: dict[float, list[_Setting]] = {}
     for setting in settings:
         settings_by_size.setdefault(setting.size, []).append(setting)
 
@@ -198,13 +192,13 @@ def _settings_to_compare(
     if not all(repeated_settings.values()):
         return settings_by_size, "least"
 
-    def median_length(setting: _BatchSizeSetting) -> float:
+    def median_length(setting: _Setting) -> float:
         return _lower_median([_lower_median(lengths[t.index]) for t in setting.trials])
 
     return {size: [min(group, key=median_length)] for size, group in repeated_settings.items()}, "median"
 
 
-def _target_cost(settings: Sequence[_BatchSizeSetting], curves: dict[int, Curve], share: float) -> float:
+def _target_cost(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
     """Return the target cost. Batch sizes that improve by less than half of the largest improvement are ignored."""
     best_costs: dict[float, float] = {}
     for s in settings:

@@ -172,10 +172,8 @@ def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
 def max_noise_difference(study: Study, endings: Sequence[CurveEnding]) -> float:
     """Return the upper 95 % bound of the difference between two equally good trials, in the objective's unit, from the largest
     of the noise between seeds, between evaluations, and the scatter of the curves."""
-    noise_sds = [noise.noise_between_seeds(study)[0], noise.noise_between_evaluations(study)]
-    return noise.DIFFERENCE_BOUND_IN_SDS * max(
-        *noise_sds, *(_share_to_objective_units(study, e, e.end.scatter) for e in endings)
-    )
+    sds = [noise.noise_between_seeds(study)[0], noise.noise_between_evaluations(study)]
+    return noise.DIFFERENCE_BOUND_IN_SDS * max(*sds, *(_share_to_objective_units(study, e, e.end.scatter) for e in endings))
 
 
 def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:

@@ -41,11 +41,9 @@ def noise_between_seeds(study: Study) -> tuple[float, bool]:
 def seed_noise_explains_differences(study: Study, trials: Sequence[Trial], level: float) -> bool:
     """Return True if repeats of one setting differ as much as the results of the trials (studentized range test). If so, more
     seeds can rank the trials, but more precise evaluations cannot."""
-    deviation, is_measured = noise_between_seeds(study)
+    deviation, measured = noise_between_seeds(study)
     costs = study.costs[[t.index for t in trials]]
-    return (
-        is_measured and len(costs) > 1 and measure_heterogeneity(costs, np.full(len(costs), deviation), level).p_value > level
-    )
+    return measured and len(costs) > 1 and measure_heterogeneity(costs, np.full(len(costs), deviation), level).p_value > level
 
 
 def noise_between_evaluations(study: Study) -> float:

@@ -108,7 +108,7 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
             drawn = [_positions_in_range(spec, name, each) for each in drawn_settings]
             best, tried = (u[np.isfinite(u)] for u in (best, tried))
             probability = 1 - (1 - BEST_SETTING_INSIDE_PROBABILITY) / len(names)
-            subrange = _subrange_to_keep(drawn, best, tried, probability)
+            subrange = _kept_subrange(drawn, best, tried, probability)
             new_range = _add_margins(parameter, subrange, margins, keep_low=parameter_kinds.is_regulariser(name))
             if new_range != (parameter.low, parameter.high):
                 new_ranges[name] = new_range
@@ -246,9 +246,7 @@ def _positions_in_range(spec: StudySpec, name: str, points: Sequence[Mapping[str
     return spec.parameters[name].to_positions([p.get(name, "") for p in points])
 
 
-def _subrange_to_keep(
-    drawn: Sequence[FloatArray], best: FloatArray, tried: FloatArray, probability: float
-) -> tuple[float, float]:
+def _kept_subrange(drawn: Sequence[FloatArray], best: FloatArray, tried: FloatArray, probability: float) -> tuple[float, float]:
     """Return the subrange (low, high) that contains the best trials and, with `probability`, the best setting for each
     combination of scientific values. The subrange extends to the end of the range on a side where the best trial is the
     outermost one.

@@ -96,17 +96,14 @@ def _diagnose_batch(record: AutopsyRecord) -> Diagnosis | None:
             later_tensors = [one for batch in place.following for one in batch if one.name == tensor.name]
             if tensor.bad and not any(one.bad for one in later_tensors):
                 text = f"The batch: {tensor_text} has {count(tensor.bad, 'non-finite value')}."
-                return Diagnosis(
-                    "batch", "certain", text, "Repair or drop the non-finite examples, and check the data for more."
-                )
+                advice = "Repair or drop the non-finite examples, and check the data for more."
+                return Diagnosis("batch", "certain", text, advice)
             if tensor.ignored == 1 and place is record:
                 text = f"The batch: all labels in {tensor_text} are -100, so the mean loss divides by 0."
                 return Diagnosis("batch", "certain", text, "Skip batches in which all labels are ignored.")
-            largest_later = max((one.max or 0.0 for one in later_tensors), default=0.0)
-            if tensor.max and largest_later and tensor.max > MIN_OUTLIER_BATCH_RATIO * largest_later:
-                text = (
-                    f"The batch: {tensor_text} has a value of size {tensor.max:.3g}; later batches reach {largest_later:.3g}."
-                )
+            largest = max((one.max or 0.0 for one in later_tensors), default=0.0)
+            if tensor.max and largest and tensor.max > MIN_OUTLIER_BATCH_RATIO * largest:
+                text = f"The batch: {tensor_text} has a value of size {tensor.max:.3g}; later batches reach {largest:.3g}."
                 return Diagnosis("batch", "certain", text, "Repair the examples with huge values, or clip the inputs.")
     return None
 

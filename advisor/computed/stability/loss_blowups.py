@@ -157,7 +157,7 @@ def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | Non
     metric, curve = judged_curves[0]
     first_late_index = int(np.searchsorted(curve.steps, instability.last_early_step(study, trial), side="right"))
     learning_rates = instability.learning_rates_at(study, trial, curve.steps.astype(np.float64))
-    jump = _largest_unexplained_jump(study, trial, metric, first_late_index, learning_rates)
+    jump = _unexplained_jump(study, trial, metric, first_late_index, learning_rates)
     noun, sign = _curve_noun(study, metric), _cost_sign(study, metric)
     if jump is None:
         return TrialInstability(trial, metric, len(curve), curve_noun=noun)
@@ -193,9 +193,7 @@ def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Me
     return say(template, went=went, before=Number(before, 4), to=to, place=place, undone=undone)
 
 
-def _largest_unexplained_jump(
-    study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None
-) -> jumps.Jump | None:
+def _unexplained_jump(study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None) -> jumps.Jump | None:
     """Return the most significant jump of the loss that has no harmless explanation. Jumps are harmless if evaluations do not
     get worse, or if the losses of most trials rise at the same step."""
     curve = dict(instability.loss_curves(study, trial))[metric].finite

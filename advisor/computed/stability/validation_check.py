@@ -40,10 +40,8 @@ def are_evaluations_unharmed(evaluations: list[Curve], start: int, end: int) -> 
 
 def do_evaluations_improve(evaluations: list[Curve], start: int, end: int) -> bool:
     """Return True if evaluations up to step `end` are clearly better than all up to step `start`, on all precise curves."""
-    changes = [m for c in evaluations if (m := _change_of_level(c, start, end, last=True)) is not None]
-    return bool(changes) and all(
-        -m.rise > max(_MAX_EQUAL_DIFFERENCE * m.noise, _MIN_IMPROVEMENT * m.earlier_gain) for m in changes
-    )
+    moves = [m for c in evaluations if (m := _change_of_level(c, start, end, last=True)) is not None]
+    return bool(moves) and all(-m.rise > max(_MAX_EQUAL_DIFFERENCE * m.noise, _MIN_IMPROVEMENT * m.earlier_gain) for m in moves)
 
 
 class _LevelChange(NamedTuple):

@@ -219,14 +219,9 @@ def _replay_guard(study: Study, policy: Policy, runs: Sequence[_ReplayedTrial]) 
     noise = 0.0 if seed_variance is None else seed_variance[0]
     guard, *others = replay_outcomes(progress, complete_ids, stoppers, workers, noise=noise)
     best, orders = min(PROTECTED_BEST_TRIALS, len(complete_ids)), len(_trial_orders(progress))
+    message, trials = _hindsight_message(guard, others, best, orders), len(runs)
     return Hindsight(
-        trials=len(runs),
-        workers=workers,
-        best=best,
-        orders=orders,
-        guard=guard,
-        others=tuple(others),
-        message=_hindsight_message(guard, others, best, orders),
+        trials=trials, workers=workers, best=best, orders=orders, guard=guard, others=tuple(others), message=message
     )
 
 

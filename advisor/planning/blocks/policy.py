@@ -98,11 +98,9 @@ class _SearchState:
         return self.search.trials * spaces.steps_per_trial(self.search.start) - steps_spent
 
     def affordable_trials(self, space: StudySpec) -> int:
-        remaining_trials = self.remaining_steps // spaces.steps_per_trial(space)
-        repeats = min(
-            MAX_FINAL_REPEATS, (len(spaces.trials_of_same_length(space, self.trained_trials)) + remaining_trials) // 9
-        )
-        return max(remaining_trials - repeats, 0)
+        remaining = self.remaining_steps // spaces.steps_per_trial(space)
+        repeats = min(MAX_FINAL_REPEATS, (len(spaces.trials_of_same_length(space, self.trained_trials)) + remaining) // 9)
+        return max(remaining - repeats, 0)
 
     @cached_property
     def trials_at_last_analysis(self) -> int:

@@ -37,9 +37,7 @@ ARCHITECTURE_NOTE = (
     "Start from a well-known architecture that is easy to train: reproduce a paper on a problem like yours, then change it step by "
     "step."
 )
-FAIRNESS_NOTE = (
-    "Give each compared value, including the baseline, the same number of trials, so that all are tuned equally well."
-)
+FAIR_NOTE = "Give each compared value, including the baseline, the same number of trials, so that all are tuned equally well."
 EQUAL_STEPS_NOTE = (
     "Compare batch sizes at equally many steps. With equally many epochs, a larger batch takes fewer steps; the comparison then "
     "shows at best that the larger batch needs no more examples."
@@ -49,9 +47,7 @@ EVALUATION_NOTE = (
     "few examples with each evaluation, to see what changes behind the metric."
 )
 LIST_ZERO_NOTE = "Every trial uses {name}. To see whether {name} helps at all, also try 0: --tune {name}=0,1e-5,1e-4,1e-3."
-MEASURE_PER_VALUE_NOTE = (
-    "Measure the throughput again for each value: the feasible batch sizes depend on the model and the optimizer."
-)
+MEASURE_NOTE = "Measure the throughput again for each value: the feasible batch sizes depend on the model and the optimizer."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +116,9 @@ def _notes(wish: FirstStudyRequest, steps: int | None) -> list[str]:
     compared_names = [n for n, p in wish.parameters.items() if p.role == "scientific"]
     notes = [ARCHITECTURE_NOTE, f"The optimizer is {wish.optimizer}; its hyperparameters do not suit other optimizers."]
     if compared_names:
-        notes.append(FAIRNESS_NOTE)
+        notes.append(FAIR_NOTE)
     notes += [EQUAL_STEPS_NOTE for n in compared_names if parameter_kinds.is_batch_size(n)]
-    notes += [MEASURE_PER_VALUE_NOTE for n in compared_names if parameter_kinds.is_architecture_size(n)]
+    notes += [MEASURE_NOTE for n in compared_names if parameter_kinds.is_architecture_size(n)]
     regularisers = {n: p for n, p in wish.parameters.items() if parameter_kinds.is_regulariser(n)}
     if not regularisers:
         notes.append(REGULARISATION_NOTE)

@@ -26,7 +26,7 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import listed
 from advisor.planning.base import MIN_SEARCH_TRIALS
-from advisor.planning.designs.initial import FAIRNESS_NOTE, FirstStudyRequest, as_searched_parameter, first_study_of_project
+from advisor.planning.designs.initial import FAIR_NOTE, FirstStudyRequest, as_searched_parameter, first_study_of_project
 from advisor.planning.designs.one_each import one_study_per_value
 
 PER_OPTIMIZER_GOAL = "Tune each optimizer in a separate study"
@@ -87,7 +87,7 @@ def first_study_per_optimizer(request: FirstStudyRequest, chooser: str) -> list[
         trials = max(request.trials // len(options), MIN_SEARCH_TRIALS)
         spec = first_study_of_project(replace(request, optimizer=optimizer, trials=trials, parameters=parameters))
         goal = _optimizer_goal(spec, value, options)
-        studies.append(spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIRNESS_NOTE, MEASURE_AGAIN_NOTE)}))
+        studies.append(spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIR_NOTE, MEASURE_AGAIN_NOTE)}))
     return studies
 
 

@@ -26,9 +26,7 @@ from advisor.model.study import Study
 from advisor.planning.base import learning_rate, validate_spec
 
 GRID_LEARNING_RATES = 8
-CONSTANT_RATE_ADVICE = (
-    "Train at a constant learning rate without augmentation and regularisation. Log the loss on the training data."
-)
+RATE_ADVICE = "Train at a constant learning rate without augmentation and regularisation. Log the loss on the training data."
 EVALUATIONS_PER_TRIAL = 100
 """Number of evaluations per trial, which limits how precisely the number of steps is measured."""
 
@@ -37,7 +35,7 @@ def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tupl
     """Return the grid with the requested learning rates and number of steps, or advice if the request lacks these numbers."""
     rate, numbers = learning_rate(base), request.numbers
     if rate is None or not {"low", "high", "steps"} <= set(numbers):
-        return (Advise(text=f"Find how many steps it takes to fit the training data perfectly. {CONSTANT_RATE_ADVICE}"),)
+        return (Advise(text=f"Find how many steps it takes to fit the training data perfectly. {RATE_ADVICE}"),)
     return learning_rate_grid(base, rate, numbers["low"], numbers["high"], int(numbers["steps"]))
 
 
@@ -74,7 +72,7 @@ def learning_rate_grid(base: StudySpec, rate: str, low: float, high: float, step
             "schedule": {"kind": "constant"},
             "probe": "steps",
             "baseline": base,
-            "notes": (CONSTANT_RATE_ADVICE,),
+            "notes": (RATE_ADVICE,),
         }
     )
 

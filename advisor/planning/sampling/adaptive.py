@@ -197,17 +197,11 @@ class SearchAxes:
         return near_ends
 
     def points_beyond_ranges(
-        self,
-        points: FloatArray,
-        name: str,
-        side: RangeSide,
-        wider_range: tuple[float, float],
-        count: int,
-        rng: np.random.Generator,
+        self, points: FloatArray, name: str, side: RangeSide, wider: tuple[float, float], count: int, rng: np.random.Generator
     ) -> FloatArray:
-        """Return `count` random points near each given point, beyond an end of one range but inside the range `wider_range`."""
+        """Return `count` random points near each given point, beyond an end of one range but inside the range `wider`."""
         new_points = self.points_near(points, count, _OUTSIDE_STEP_SD, rng)
-        low, high = self.spec.parameters[name].to_positions(list(wider_range))
+        low, high = self.spec.parameters[name].to_positions(list(wider))
         added_range = (1.0, float(high)) if side == "high" else (float(low), 0.0)
         new_points[:, self.names.index(name)] = rng.uniform(*added_range, len(new_points))
         return new_points
