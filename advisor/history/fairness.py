@@ -15,8 +15,7 @@ from advisor.model.space import as_number, words_of_name
 from advisor.model.study import Study, Trial
 from advisor.model.words import count
 
-BUDGET_TOLERANCES: Mapping[str, float] = {
-    **dict.fromkeys(("steps", "examples", "tokens"), 0.02),
+BUDGET_TOLERANCES: Mapping[str, float] = dict.fromkeys(("steps", "examples", "tokens"), 0.02) | {
     "evaluations": 0.1,
     "parameters": 0.02,
     "seconds": 0.2,

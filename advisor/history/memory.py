@@ -68,7 +68,7 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
         requested = {n: v for n, v in proposals.find_trials(study, text, experiment)[0].params.items() if n in study.searched}
     settings = proposals.proposed_settings(study, key)
     if requested:
-        distances = [_mean_parameter_distance(study, p.trials[0].params, requested) for p in settings]
+        distances = [_distance(study, p.trials[0].params, requested) for p in settings]
     else:
         settings = settings[::-1]
         named_ids = {t.id for t in proposals.find_trials(study, text, experiment, key)}
@@ -106,9 +106,7 @@ def _tried_setting(study: Study, proposal: proposals.ProposedSetting, distance: 
     )
 
 
-def _mean_parameter_distance(
-    study: Study, params: Mapping[str, HyperparameterValue], requested: Mapping[str, HyperparameterValue]
-) -> float:
+def _distance(study: Study, params: Mapping[str, HyperparameterValue], requested: Mapping[str, HyperparameterValue]) -> float:
     distances = []
     for name, value in requested.items():
         parameter = study.spec.parameters[name]

@@ -268,7 +268,7 @@ class _GroupProcess:
 
     def _order_by_promise(self, similarity: FloatArray, group: int) -> IntArray:
         """Return the indices of the points by mean minus standard deviation of the group's response, lowest first."""
-        mean, half = self._posterior_mean_and_reduction(self.mode, similarity, (self.groups == group)[:, None])
+        mean, half = self._posterior_mean(self.mode, similarity, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
         posterior_sd = np.sqrt(np.maximum(shared + own + _GROUP_OFFSET_VARIANCE - (half**2).sum(0), 0))
         return np.argsort(mean - posterior_sd, kind="stable")
@@ -281,24 +281,20 @@ class _GroupProcess:
         columns_of_axes = [self.axis_of == axis for axis in range(len(self.distances))]
         return np.array([squared_distances(a[:, c], b[:, c]) for c in columns_of_axes])
 
-    def draw(
-        self, parameters: FloatArray, distances: list[FloatArray], groups: IntArray, rng: np.random.Generator
-    ) -> FloatArray:
+    def draw(self, fitted: FloatArray, distances: list[FloatArray], groups: IntArray, rng: np.random.Generator) -> FloatArray:
         """Return draws of the responses of `groups` at points with the given distances, shape (draws, places)."""
-        similarity = _response_correlation(parameters, distances[0])
-        mean, half = self._posterior_mean_and_reduction(parameters, similarity, self.groups[:, None] == groups)
-        prior = _prior_covariance(parameters, _response_correlation(parameters, distances[1]), groups[:, None] == groups)
-        jitter = 1e-5 * (np.exp(parameters[-3:-1]).sum() + _GROUP_OFFSET_VARIANCE) * np.eye(len(groups))
+        similarity = _response_correlation(fitted, distances[0])
+        mean, half = self._posterior_mean(fitted, similarity, self.groups[:, None] == groups)
+        prior = _prior_covariance(fitted, _response_correlation(fitted, distances[1]), groups[:, None] == groups)
+        jitter = 1e-5 * (np.exp(fitted[-3:-1]).sum() + _GROUP_OFFSET_VARIANCE) * np.eye(len(groups))
         root = np.linalg.cholesky(prior - half.T @ half + jitter)
         return np.asarray(mean + rng.standard_normal((_RESPONSE_DRAWS, len(groups))) @ root.T, dtype=np.float64)
 
-    def _posterior_mean_and_reduction(
-        self, parameters: FloatArray, similarity: FloatArray, same_group: BoolArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def _posterior_mean(self, parameters: FloatArray, similarity: FloatArray, same: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Return (posterior mean at m points, R, shape (n, m)); the data reduce the covariance of the points by R^T R."""
         covariance = _prior_covariance(parameters, _response_correlation(parameters, self.distances), self.same)
         root = np.linalg.cholesky(covariance + np.diag(np.exp(parameters[-1]) * self.noise_factors + _JITTER))
-        reduction = np.linalg.solve(root, _prior_covariance(parameters, similarity, same_group))
+        reduction = np.linalg.solve(root, _prior_covariance(parameters, similarity, same))
         return np.asarray(np.linalg.solve(root, self.y) @ reduction), reduction
 
 

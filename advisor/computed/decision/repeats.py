@@ -80,8 +80,8 @@ def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFu
     """Return the settings of the given trials, ordered by their first trial. key: function that identifies a trial's setting, by
     default by its hyperparameters. A trial with the setting and seed of an earlier trial is no repeat, and is left out."""
     has_failed = failures.failure_masks(study).has_failed
-    groups = _ended_trials_by_setting(study, trials, key)
-    all_groups = groups if trials is study.trials else _ended_trials_by_setting(study, study.trials, key)
+    groups = _trials_by_setting(study, trials, key)
+    all_groups = groups if trials is study.trials else _trials_by_setting(study, study.trials, key)
     settings = []
     for own_key, group in groups.items():
         successful = [t for t in group if study.comparable[t.index] and not has_failed[t.index]]
@@ -96,14 +96,12 @@ def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFu
     return settings
 
 
-def _ended_trials_by_setting(
-    study: Study, trials: Sequence[Trial], key_of_trial: SettingKeyFunction | None
-) -> dict[SettingKey, list[Trial]]:
-    key_of_trial = key_of_trial or key
+def _trials_by_setting(study: Study, trials: Sequence[Trial], by: SettingKeyFunction | None) -> dict[SettingKey, list[Trial]]:
+    by = by or key
     trials_by_setting: dict[SettingKey, list[Trial]] = {}
     for trial in sorted(trials, key=start_sort_key):
         if study.ended[trial.index]:
-            trials_by_setting.setdefault(key_of_trial(trial), []).append(trial)
+            trials_by_setting.setdefault(by(trial), []).append(trial)
     return trials_by_setting
 
 

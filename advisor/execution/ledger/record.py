@@ -15,7 +15,7 @@ from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, one_line_erro
 
 _SINGLE_ATTEMPT_SETTINGS = {**FIRST_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 """MLflow settings for a single attempt, with a timeout in seconds that suits a busy server."""
-_PERMANENT_ERROR_CODES = {
+_FATAL_CODES = {
     *("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "PERMISSION_DENIED", "UNAUTHENTICATED")
 }
 MAX_STORE_WAIT_S = 600.0
@@ -81,7 +81,7 @@ def call_mlflow_once(call: Callable[[], CallResult]) -> CallResult:
         except (AdvisorError, StoreUnreachableError):
             raise
         except Exception as error:
-            is_permanent = getattr(error, "error_code", None) in _PERMANENT_ERROR_CODES
+            is_permanent = getattr(error, "error_code", None) in _FATAL_CODES
             raise (CallRejectedError if is_permanent else StoreUnreachableError)(one_line_error(error)) from None
 
 
