@@ -1,1 +1,1 @@
-"""Recipes for first studies of language models, one study file each. Users get its leading comment, too."""
+"""Recipes for first studies of language models, one study file each. Users get a copy with the leading comment."""
