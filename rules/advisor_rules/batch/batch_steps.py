@@ -130,14 +130,9 @@ def _steps_saved_message(name: str | None, comparison: BatchSizeComparison, test
     sizes, levels = [g.batch_size for g in comparison.groups], test.group_levels
     slowest = int(np.argmax(levels))
     size_ratio = sizes[slowest] / sizes[0]
-    increase = say(
-        "{most} at batch size {worst} instead of {first} at {smallest} ({ratio} times as many)",
-        most=float(levels[slowest]),
-        worst=sizes[slowest],
-        first=float(levels[0]),
-        smallest=sizes[0],
-        ratio=Number(test.largest_ratio, 2),
-    )
+    text = "{most} at batch size {worst} instead of {first} at {smallest} ({ratio} times as many)"
+    most, ratio = float(levels[slowest]), Number(test.largest_ratio, 2)
+    increase = say(text, most=most, worst=sizes[slowest], first=float(levels[0]), smallest=sizes[0], ratio=ratio)
     share, perfect = Percent(test.largest_ratio / size_ratio), Percent(1 / size_ratio)
     beyond = "Beyond {name} {knee}, training needs more {unit} to the target: {more}. "
     text = "With {times} times the batch, training takes {share} of the steps; with perfect scaling, it would take {perfect}."

@@ -177,12 +177,6 @@ def _throughput_text(speed: throughput.Throughput) -> Message:
 
 def _describe_plateau(best: throughput.Throughput, following: throughput.Throughput) -> Message:
     change = following.examples_per_s / best.examples_per_s - 1
-    return say(
-        "Throughput stops growing at batch size {size}: {rate} examples/s there, {next} ({sign}{change}) at {larger}",
-        size=best.batch_size,
-        rate=best.examples_per_s,
-        next=following.examples_per_s,
-        sign="+" if change >= 0 else "",
-        change=Percent(change),
-        larger=following.batch_size,
-    )
+    text = "Throughput stops growing at batch size {size}: {rate} examples/s there, {next} ({sign}{change}) at {larger}"
+    size, rate, sign, larger = best.batch_size, best.examples_per_s, "+" if change >= 0 else "", following.batch_size
+    return say(text, size=size, rate=rate, next=following.examples_per_s, sign=sign, change=Percent(change), larger=larger)

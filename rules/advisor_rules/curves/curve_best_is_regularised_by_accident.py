@@ -114,10 +114,8 @@ class CurveBestIsRegularisedByAccident(Rule):
         if not any(len(study.train_cost_curve(t)) for t in trials):
             has_evaluations = sum(len(study.cost_curve(t)) >= _MIN_EVALUATIONS for t in trials) >= _MIN_TRIALS
             evaluate_too = "" if has_evaluations else f"; also evaluate {_MIN_TRIALS} trials {_MIN_EVALUATIONS} times each"
-            raise MissingData(
-                f"no trial with a result logged a metric of its training data; log the training loss{evaluate_too}",
-                needs="train_loss" if has_evaluations else "other",
-            )
+            reason = f"no trial with a result logged a metric of its training data; log the training loss{evaluate_too}"
+            raise MissingData(reason, needs="train_loss" if has_evaluations else "other")
         by_rate = _measure_overfit_by_rate(study, trials, self.material)
         if by_rate is None:
             raise MissingData(
@@ -147,16 +145,12 @@ class CurveBestIsRegularisedByAccident(Rule):
         caption = say("{trial} does not overfit; trials at higher rates do.", trial=trial)
         marks = [Mark(trial=o.trial.id, step=o.best_step, label="best level") for o in shown]
         axis_caption = say("Trials at a higher {rate} overfit.", rate=rate)
+        text = (
+            "The best trial, {trial}, wins because its low {rate}, {value}, hampers training. {n} of the {higher} trials that "
+            "train better at a higher {rate} overfit."
+        )
         return self.finding(
-            say(
-                "The best trial, {trial}, wins because its low {rate}, {value}, hampers training. {n} of the {higher} trials that "
-                "train better at a higher {rate} overfit.",
-                trial=trial,
-                rate=rate,
-                value=Setting(float(by_rate.rates[index])),
-                n=len(overfit),
-                higher=n_higher,
-            ),
+            say(text, trial=trial, rate=rate, value=Setting(float(by_rate.rates[index])), n=len(overfit), higher=n_higher),
             action=say(action, regularisers=regulariser_phrase(changes), rate=rate),
             severity="warning",
             confidence=1 - max(by_rate.p_for_rate, by_rate.p_for_training_fit),
@@ -174,11 +168,8 @@ class CurveBestIsRegularisedByAccident(Rule):
     def _evidence_table(self, by_rate: _OverfitByRate, index: int, overfit: list[Overfit], n_higher: int) -> FigureEvidence:
         level_of = {r.trial.index: level for r, level in zip(by_rate.overfits, by_rate.train_costs, strict=True)}
         median_cost = float(np.median([level_of[o.trial.index] for o in overfit]))
-        costs = say(
-            "{own} in the best trial, {theirs} in trials that overfit",
-            own=Objective(float(by_rate.train_costs[index])),
-            theirs=Objective(median_cost),
-        )
+        text = "{own} in the best trial, {theirs} in trials that overfit"
+        costs = say(text, own=Objective(float(by_rate.train_costs[index])), theirs=Objective(median_cost))
         return table(
             ("trials judged", say("{n}; {higher} at higher rates than the best trial", n=len(by_rate.rates), higher=n_higher)),
             ("training cost at the end of training", costs),

@@ -173,13 +173,11 @@ class CurveOverfitting(Rule):
         caption = say("{metric} gets worse after {best}.", metric=Name(metric), best=study.at(top.best_step))
         marks = [Mark(trial=h.trial.id, step=h.best_step, label="best level") for h in shown_overfits]
         share_label = "rise, as a share of the range of levels (medians over a tenth of the curve)"
+        text = "{rise}{trials}{caveats}"
+        trials = say(" {n} of {of} trials with a result overfit.", n=n, of=of) if of > 1 else ""
+        caveats = _caveat_sentences(training, metric, study.spec.objective.metric)
         return self.finding(
-            say(
-                "{rise}{trials}{caveats}",
-                rise=_overfitting_sentence(study, metric, top, winners),
-                trials=say(" {n} of {of} trials with a result overfit.", n=n, of=of) if of > 1 else "",
-                caveats=_caveat_sentences(training, metric, study.spec.objective.metric),
-            ),
+            say(text, rise=_overfitting_sentence(study, metric, top, winners), trials=trials, caveats=caveats),
             action=action,
             severity="warning" if top.trial in winners and metric == study.spec.objective.metric else "note",
             confidence=(1 - top.p_value) * (1.0 if training else 0.6),

@@ -180,17 +180,13 @@ class CurveStepVariance(Rule):
 
     def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: RankingStability, gain: float) -> Finding:
         costs, sd, keeps = study.costs[[t.index for t in trials]], ranking.best_cost_sd, Percent(ranking.best_unchanged_share)
-        message = say(
+        text = (
             "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best value of "
             "a trial by {noise} (standard deviation). If the evaluations were drawn again, {best} would stay the best with a "
-            "probability of {keeps}.",
-            n=len(trials),
-            metric=Name(study.spec.objective.metric),
-            noise=Number(sd, 2),
-            gap=Number(float(costs[-1]) - float(costs[0]), 2),
-            best=Name(trials[0].name),
-            keeps=keeps,
+            "probability of {keeps}."
         )
+        metric, gap = Name(study.spec.objective.metric), Number(float(costs[-1]) - float(costs[0]), 2)
+        message = say(text, n=len(trials), metric=metric, noise=Number(sd, 2), gap=gap, best=Name(trials[0].name), keeps=keeps)
         heterogeneity = measure_heterogeneity(costs, np.full(len(costs), sd), self.false_alarms)
         difference_text = say(
             "{least}; it falls with the square root of the number of examples", least=heterogeneity.critical_range

@@ -122,17 +122,13 @@ class Forgetting(Rule):
         names = {"metric": Name(metric), "objective": Name(objective)}
         caption = say("{metric} declines while {objective} improves.", **names)
         declines = join_items(Percent(d.relative) for d in declined)
+        text = (
+            "While {objective} improves, {metric} of {trial} goes from {before} to {after}. This metric also gets worse "
+            "in {n} of {of}."
+        )
+        trial, before, after = Name(first.trial.name), Number(first.first), Number(first.later)
         return self.finding(
-            say(
-                "While {objective} improves, {metric} of {trial} goes from {before} to {after}. This metric also gets worse "
-                "in {n} of {of}.",
-                trial=Name(first.trial.name),
-                before=Number(first.first),
-                after=Number(first.later),
-                n=len(declined),
-                of=Count(judged_count, "good trial"),
-                **names,
-            ),
+            say(text, trial=trial, before=before, after=after, n=len(declined), of=Count(judged_count, "good trial"), **names),
             action=say(_LIMIT_FORGETTING_ADVICE, metric=Name(metric)),
             severity="warning",
             confidence=_FINDING_CONFIDENCE * (1 - first.p_value),

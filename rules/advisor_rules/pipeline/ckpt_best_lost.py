@@ -120,14 +120,10 @@ class CkptBestLost(Rule):
 
     def _report_overwritten(self, study: Study, trial: Trial, path: str, later_trials: list[Trial]) -> Finding:
         is_host_known = bool(checkpoints.launch_host(trial))
+        text = "The best checkpoint of the best trial, {trial}, is lost{where}: {later} wrote to the same path, {path}."
+        where = "" if is_host_known else " if the trials ran in one folder of one machine"
         return self.finding(
-            say(
-                "The best checkpoint of the best trial, {trial}, is lost{where}: {later} wrote to the same path, {path}.",
-                trial=Name(trial.name),
-                where="" if is_host_known else " if the trials ran in one folder of one machine",
-                later=list_message([Name(t.name) for t in later_trials]),
-                path=path,
-            ),
+            say(text, trial=Name(trial.name), where=where, later=list_message([Name(t.name) for t in later_trials]), path=path),
             action=_OWN_FOLDER_ADVICE,
             severity="warning" if is_host_known else "note",
             confidence=_OVERWRITTEN_CONFIDENCE if is_host_known else _PERHAPS_OVERWRITTEN_CONFIDENCE,

@@ -73,16 +73,13 @@ class EvalBatch(Rule):
             if _TRAIN_BATCH_PARAMETER in trials[0].params
             else ""
         )
+        text = (
+            "In {n} of {known} trials, evaluations use batches of {evaluations} examples per device; training uses batches "
+            "of {training}.{time}"
+        )
+        time = say(" Evaluations take {share} of the training time.", share=Percent(share)) if is_slow else ""
         return self.finding(
-            say(
-                "In {n} of {known} trials, evaluations use batches of {evaluations} examples per device; training uses batches "
-                "of {training}.{time}",
-                n=len(trials),
-                known=logged_count,
-                evaluations=eval_text,
-                training=train_text,
-                time=say(" Evaluations take {share} of the training time.", share=Percent(share)) if is_slow else "",
-            ),
+            say(text, n=len(trials), known=logged_count, evaluations=eval_text, training=train_text, time=time),
             action=say(action, n=min_size, option=option, rarely=" Evaluate less often, too." if is_slow else ""),
             severity="note",
             confidence=1.0,

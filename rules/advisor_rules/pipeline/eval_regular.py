@@ -103,11 +103,8 @@ class EvalRegular(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         timings = _read_evaluation_timings(study, self.tolerance)
         if not timings:
-            raise MissingData(
-                f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often",
-                needs="evaluations",
-                at_least=11,
-            )
+            reason = f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often"
+            raise MissingData(reason, needs="evaluations", at_least=11)
         # Intervals that only grow or only shrink count as regular, unless they are regular in seconds.
         irregular = [
             t for t in timings if t.steps.irregular_share > self.off and (t.evaluates_by_clock or not t.steps.is_monotonic)
@@ -133,15 +130,12 @@ class EvalRegular(Rule):
             predicate = say("by the clock, every {seconds}. The intervals range from {gaps}.", seconds=seconds, gaps=range_text)
             rows.append((f"{label} seconds", say("{off}", off=_median_irregular_share(by_clock))))
         else:
-            predicate = say(
+            text = (
                 "at irregular {unit}s. {off} of the intervals differ from the usual {usual} by more than {tolerance}; they range "
-                "from {gaps}.",
-                unit=study.unit,
-                off=off,
-                usual=study.length(round(usual_steps)),
-                tolerance=Percent(self.tolerance),
-                gaps=range_text,
+                "from {gaps}."
             )
+            usual = study.length(round(usual_steps))
+            predicate = say(text, unit=study.unit, off=off, usual=usual, tolerance=Percent(self.tolerance), gaps=range_text)
         caption = say("The intervals between evaluations of {metric} range from {gaps}.", metric=Name(metric), gaps=range_text)
         text = "In {n} of {judged} trials, {metric} is evaluated {how}"
         interval = f"Evaluate every {study.length(max(round(usual_steps), 1))} in all trials"

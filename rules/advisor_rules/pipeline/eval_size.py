@@ -139,15 +139,12 @@ class EvalSize(Rule):
         elif factor <= validation.MAX_VALIDATION_SET_GROWTH:
             text = "Validate on about {n} examples, {factor} times as many, or treat these trials as equal."
             action = say(text, n=round_up_steps(n * factor), factor=Number(factor, 2))
-        message = say(
+        text = (
             "With {n} validation examples, only differences of {least} in {metric} can be detected. The {k} best trials differ "
-            "by {spread}, so any of them may be the best.",
-            n=round(n),
-            least=Number(test.critical_range, 2),
-            metric=Name(study.spec.objective.metric),
-            k=len(trials),
-            spread=Number(test.observed_range, 2),
+            "by {spread}, so any of them may be the best."
         )
+        least, metric = Number(test.critical_range, 2), Name(study.spec.objective.metric)
+        message = say(text, n=round(n), least=least, metric=metric, k=len(trials), spread=Number(test.observed_range, 2))
         if is_tied:
             message = _tied_settings_message(study, trials, test.critical_range)
         severity: Severity = "warning" if test.critical_range > gain and not seeds_decide else "note"

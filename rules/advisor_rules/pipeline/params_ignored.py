@@ -133,11 +133,8 @@ class ParamsIgnored(Rule):
         results = _read_results(study)
         settings = set(results.settings.values())
         if len(settings) < 2:
-            raise MissingData(
-                "the rule needs two settings whose curves have more than one value; log the objective during training",
-                needs="evaluations",
-                at_least=2,
-            )
+            reason = "the rule needs two settings whose curves have more than one value; log the objective during training"
+            raise MissingData(reason, needs="evaluations", at_least=2)
         groups = _find_identical_trials(results, self.false_alarms)
         if not groups and len({t.seed for t in results.judged}) >= len(settings):
             raise MissingData(

@@ -108,16 +108,13 @@ class GroupsWithoutAdvantage(Rule):
         p, start_share, mean_share = first.p_value(self.most), Percent(first.start.mean), Percent(first.whole.mean)
         caption, lines = "Most groups have no advantage from the start.", {"half of the groups": self.most}
         size_advice = " Rewards are low, so sample {more} completions for each prompt instead of {size}."
+        text = (
+            "All rewards are equal in {share} of the groups of {trial}, and in {start} of the groups at the start. Such groups "
+            "dominate in {n} of {of}."
+        )
+        trial = Name(first.trial.name)
         return self.finding(
-            say(
-                "All rewards are equal in {share} of the groups of {trial}, and in {start} of the groups at the start. Such groups "
-                "dominate in {n} of {of}.",
-                share=mean_share,
-                trial=Name(first.trial.name),
-                start=start_share,
-                n=len(reported),
-                of=Count(judged_count, "trial"),
-            ),
+            say(text, share=mean_share, trial=trial, start=start_share, n=len(reported), of=Count(judged_count, "trial")),
             action=say(_MIXED_REWARDS_ADVICE + size_advice, more=2 * group_size, size=group_size)
             if group_size
             else _MIXED_REWARDS_ADVICE,

@@ -157,16 +157,13 @@ class PolicyJumps(Rule):
         p, limit = largest_jump.p_value, self.false_alarms / judged_count
         action, changes = _search_lower_rates(study)
         marks = [Mark(trial=j.trial.id, step=j.step, label="jump") for j in jumps[:5]]
+        text = (
+            "The KL divergence of {trial} jumps to {ratio} times its running median at {step}. The divergence jumps in {n} "
+            "of {of}."
+        )
+        trial, ratio, step = Name(largest_jump.trial.name), Number(min(largest_jump.ratio, 1e6), 2), study.at(largest_jump.step)
         return self.finding(
-            say(
-                "The KL divergence of {trial} jumps to {ratio} times its running median at {step}. The divergence jumps in {n} "
-                "of {of}.",
-                trial=Name(largest_jump.trial.name),
-                ratio=Number(min(largest_jump.ratio, 1e6), 2),
-                step=study.at(largest_jump.step),
-                n=len(jumps),
-                of=Count(judged_count, "trial"),
-            ),
+            say(text, trial=trial, ratio=ratio, step=step, n=len(jumps), of=Count(judged_count, "trial")),
             action=action,
             severity="warning",
             confidence=_UNTESTED_JUMP_CONFIDENCE if p is None else _FINDING_CONFIDENCE * (1 - p),

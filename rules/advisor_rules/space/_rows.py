@@ -16,12 +16,9 @@ def tried_settings_row(tried: Settings) -> tuple[str, Message]:
     failed = int(tried.failed.sum())
     examined = len(tried.numeric) + len(tried.choices)
     if tried.unexamined_positions:
+        text = "{count}, {failed} of them failed; {examined} of {varied} hyperparameters examined"
         return "settings tried", say(
-            "{count}, {failed} of them failed; {examined} of {varied} hyperparameters examined",
-            count=len(tried),
-            failed=failed,
-            examined=examined,
-            varied=examined + len(tried.unexamined_positions),
+            text, count=len(tried), failed=failed, examined=examined, varied=examined + len(tried.unexamined_positions)
         )
     return "settings tried", say("{count}, {failed} of them failed", count=len(tried), failed=failed)
 

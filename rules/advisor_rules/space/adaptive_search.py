@@ -49,11 +49,8 @@ class AdaptiveSearch(Rule):
             raise MissingData("the study file declares an adaptive sampler", needs="design")
         p = sampler.p_value_of_adaptivity(study)
         if p is None:
-            raise MissingData(
-                "at least 10 ended trials and a varied hyperparameter are needed to see how trials were drawn",
-                needs="trials",
-                at_least=10,
-            )
+            reason = "at least 10 ended trials and a varied hyperparameter are needed to see how trials were drawn"
+            raise MissingData(reason, needs="trials", at_least=10)
         if p <= self.false_alarms:
             yield self.finding(
                 say("Later trials lie near good earlier trials, so other regions have few trials (p = {p}).", p=Probability(p)),

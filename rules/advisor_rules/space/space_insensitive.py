@@ -94,10 +94,8 @@ class SpaceInsensitive(Rule):
                 raise MissingData(str(missing), needs="trials", at_least=self.fewest) from None
             raise
         if len(importances.names) < 2:
-            raise MissingData(
-                "only one hyperparameter was varied, and importance is relative to that of other hyperparameters",
-                needs="searched",
-            )
+            reason = "only one hyperparameter was varied, and importance is relative to that of other hyperparameters"
+            raise MissingData(reason, needs="searched")
         min_settings = max(self.fewest, self.each * len(importances.names))
         if len(importances.tried_settings) < min_settings:
             raise MissingData(

@@ -95,11 +95,8 @@ class SpaceScale(Rule):
         tried = settings.read_settings(study)
         others = find_other_scales(study, tried, self.span)
         indices = np.flatnonzero(~tried.failed)
-        too_few = MissingData(
-            f"{len(indices)} distinct settings ended with a result; at least {self.fewest} are needed to compare scales",
-            needs="trials",
-            at_least=self.fewest,
-        )
+        reason = f"{len(indices)} distinct settings ended with a result; at least {self.fewest} are needed to compare scales"
+        too_few = MissingData(reason, needs="trials", at_least=self.fewest)
         if not others:
             if len(tried) < self.fewest and any(p.numeric for p in study.searched.values()):
                 raise too_few

@@ -108,11 +108,9 @@ class SpaceShrink(Rule):
         tried = settings.read_settings(study)
         axes = _good_region.narrowable_parameters(study, tried, levels=self.levels)
         if not axes:
-            raise MissingData(
-                f"no hyperparameter was tried at {self.levels} values; log the hyperparameters that the study searches",
-                needs="trials" if study.searched else "searched",
-                at_least=_good_region.MIN_POINTS if study.searched else None,
-            )
+            reason = f"no hyperparameter was tried at {self.levels} values; log the hyperparameters that the study searches"
+            at_least = _good_region.MIN_POINTS if study.searched else None
+            raise MissingData(reason, needs="trials" if study.searched else "searched", at_least=at_least)
         tolerance = _good_region.max_good_distance(study, tried, self.little, self.little_of_training)
         if len(study.searched) == 1 and tried.result_count:
             u, costs, _ = _settings_with_parameter(tried, axes[0])
@@ -205,13 +203,8 @@ def _good_trials_message(study: Study, name: str, part: GoodRegion, where: Messa
         return say(text, n=n, count=count, where=where)
     good = f"{n - part.good_outside_count} of the {n}" if part.good_outside_count else f"All {n}"
     span, share = _rows.range_text(study, name), Percent(min(part.high, 1.0) - max(part.low, 0.0))
-    statement = say(
-        f"{good} good trials lie {{where}}, in {{share}} of the range of {{name}} ({{span}}).",
-        where=where,
-        share=share,
-        name=Name(name),
-        span=span,
-    )
+    text = f"{good} good trials lie {{where}}, in {{share}} of the range of {{name}} ({{span}})."
+    statement = say(text, where=where, share=share, name=Name(name), span=span)
     return say("{lie} Of all {count} trials, {inside} lie there.", lie=statement, count=count, inside=part.inside)
 
 

@@ -139,17 +139,15 @@ class SpaceUndersampled(Rule):
         gain_text = _expected_improvement(study, gains, limit, matters, known=known)
         condition = "" if matters >= 0.5 else " only if this probability is worth the cost of the trials"
         other_advice = ", or search fewer hyperparameters" if count > 1 else ""
+        text = (
+            "{amount}. With half of the {n} trials, the best result would be {loss} worse on average. {near} within this "
+            "distance of the best result, {best}: too few for the good region of {axes}."
+        )
+        loss = halving.expected_loss
+        near = say("Only {near} trials lie", near=len(near_best)) if len(near_best) > 1 else "Only the best trial lies"
+        axes = say("{count} hyperparameters", count=count) if count > 1 else Name(next(iter(study.searched)))
         return self.finding(
-            say(
-                "{amount}. With half of the {n} trials, the best result would be {loss} worse on average. {near} within this "
-                "distance of the best result, {best}: too few for the good region of {axes}.",
-                amount=gain_text,
-                n=n,
-                loss=halving.expected_loss,
-                near=say("Only {near} trials lie", near=len(near_best)) if len(near_best) > 1 else "Only the best trial lies",
-                best=Objective(study.objective_value(best)),
-                axes=say("{count} hyperparameters", count=count) if count > 1 else Name(next(iter(study.searched))),
-            ),
+            say(text, amount=gain_text, n=n, loss=loss, near=near, best=Objective(study.objective_value(best)), axes=axes),
             action=say(f"Run {{trials}} trials in the next study{condition}{other_advice}.", trials=2 * n),
             severity="note",
             confidence=matters,
@@ -184,12 +182,9 @@ def _expected_improvement(study: Study, gains: FloatArray, limit: float, matters
         low.value < mean.value < high.value
     ):  # If the three values are not in this order, only an upper bound of the gain is known.
         gain = say("about {mean} (80 % interval {low} to {high})", mean=mean, low=low, high=high)
-    return say(
+    text = (
         "Twice as many trials would improve the best {metric} by {gain}. The probability that they gain more than "
-        "{limit}{noise} is {sure}",
-        metric=Name(study.spec.objective.metric),
-        gain=gain,
-        limit=Number(limit, 2),
-        noise="" if known else " and more than the noise of the fit",
-        sure=Percent(matters),
+        "{limit}{noise} is {sure}"
     )
+    metric, noise = Name(study.spec.objective.metric), "" if known else " and more than the noise of the fit"
+    return say(text, metric=metric, gain=gain, limit=Number(limit, 2), noise=noise, sure=Percent(matters))

@@ -107,16 +107,13 @@ class AttentionLogits(Rule):
         worst, largest = max(large_levels, key=lambda e: e.size), math.exp(reference.mean)
         p = max(p_values[e.trial.index] for e in large_levels)
         metric, caption = study.signals["attention_logit"], "The logits grow in trials that end worse."
+        text = (
+            "The largest attention logit grows to {size} in {trial}, and to at most {normal} in the good trials. {n} of {of} "
+            "have such large logits and end worse."
+        )
+        size, trial = Number(round_significant(worst.size), 2), Name(worst.trial.name)
         yield self.finding(
-            say(
-                "The largest attention logit grows to {size} in {trial}, and to at most {normal} in the good trials. {n} of {of} "
-                "have such large logits and end worse.",
-                size=Number(round_significant(worst.size), 2),
-                trial=Name(worst.trial.name),
-                normal=Number(largest, 2),
-                n=len(large_levels),
-                of=Count(len(levels), "trial"),
-            ),
+            say(text, size=size, trial=trial, normal=Number(largest, 2), n=len(large_levels), of=Count(len(levels), "trial")),
             action=_choose_action(study, good, large_levels),
             severity="note",
             confidence=_FINDING_CONFIDENCE * (1 - p),
@@ -151,10 +148,8 @@ class AttentionLogits(Rule):
                 needs="design",
             )
         if levels[0].trial != ranked[0] or len(levels) < 2:
-            raise MissingData(
-                "the rule compares the attention logits of the best trial with those of another trial; log them in both",
-                needs="trials",
-            )
+            reason = "the rule compares the attention logits of the best trial with those of another trial; log them in both"
+            raise MissingData(reason, needs="trials")
         return levels
 
 

@@ -94,11 +94,8 @@ class ClipAggressive(Rule):
 
     def _build_finding(self, study: Study, judged: list[clipping.Clipping], mostly_clipped: list[clipping.Clipping]) -> Finding:
         first, norms = mostly_clipped[0], clipping.unclipped_gradient_norms(study)
-        others_text = say(
-            " Most updates are also clipped in {hard} of the {judged} best trials.",
-            hard=len(mostly_clipped),
-            judged=len(judged),
-        )
+        text = " Most updates are also clipped in {hard} of the {judged} best trials."
+        others_text = say(text, hard=len(mostly_clipped), judged=len(judged))
         return self.finding(
             say(
                 "{share} of the updates of {trial}, {best}, are clipped{at}.{others}",

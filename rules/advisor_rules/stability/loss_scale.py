@@ -108,17 +108,13 @@ class LossScale(Rule):
         caption = "The loss scale keeps falling, because lowering it does not prevent the overflow."
         label = "skipped in vain"
         marks = [Mark(trial=s.trial.id, step=s.first_step_after, label=label, lasting=True) for s in shown_skips]
+        text = (
+            "In {n} of {trials} in float16, overflows continue although the loss scale is low: {name} skipped {skipped} of "
+            "{steps} steps, and its scale fell to {scale}."
+        )
+        trials, name, scale = Counted(judged, "trial"), Name(worst.trial.name), Number(worst.final_scale)
         return self.finding(
-            say(
-                "In {n} of {trials} in float16, overflows continue although the loss scale is low: {name} skipped {skipped} of "
-                "{steps} steps, and its scale fell to {scale}.",
-                n=len(reported),
-                trials=Counted(judged, "trial"),
-                name=Name(worst.trial.name),
-                skipped=worst.skipped,
-                steps=worst.steps,
-                scale=Number(worst.final_scale),
-            ),
+            say(text, n=len(reported), trials=trials, name=name, skipped=worst.skipped, steps=worst.steps, scale=scale),
             action=_BFLOAT16_ADVICE,
             severity="warning",
             confidence=0.9 if 2 * len(reported) > judged else 0.7,

@@ -71,10 +71,8 @@ class NonFiniteCause(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         diagnosed = autopsy.diagnosed_trials(study)
         if not diagnosed:
-            raise MissingData(
-                "no trial has an autopsy of a non-finite value; the advisor's training hook stores one at the first",
-                needs="design",
-            )
+            reason = "no trial has an autopsy of a non-finite value; the advisor's training hook stores one at the first"
+            raise MissingData(reason, needs="design")
         failed = failures.failure_masks(study).has_failed
         found = [(t, d) for t, d in diagnosed if d.certainty != "open" and not _may_be_divergence(study, t, d, failed)]
         found.sort(key=lambda pair: (pair[1].cause, pair[1].advice))
@@ -86,14 +84,10 @@ class NonFiniteCause(Rule):
         # The most certain diagnosis is shown; `certain` sorts before `likely`.
         trial, diagnosis = min(group, key=lambda pair: (pair[1].certainty, pair[0].index))
         ended = int(study.ended.sum())
+        text = "{n} became non-finite, but not because of {its} settings. Autopsy of {name}: {culprit}"
+        its = "its" if len(group) == 1 else "their"
         return self.finding(
-            say(
-                "{n} became non-finite, but not because of {its} settings. Autopsy of {name}: {culprit}",
-                n=Count(len(group), "trial"),
-                its="its" if len(group) == 1 else "their",
-                name=Name(trial.name),
-                culprit=diagnosis.explanation,
-            ),
+            say(text, n=Count(len(group), "trial"), its=its, name=Name(trial.name), culprit=diagnosis.explanation),
             action=diagnosis.advice,
             severity="critical" if failed > self.rare * ended else "warning" if failed else "note",
             confidence=0.95 if diagnosis.certainty == "certain" else 0.85,

@@ -97,15 +97,11 @@ class WarmupShortest(Rule):
         stable, unstable = result.stable_trials, result.unstable_lengths
         length = int(stable[0].steps)
         action = "Warm up over {length} steps before the schedule, and search learning rates up to {rate}."
+        text = "The shortest {tested}warmup with which {rate} trains stably is {name} {length}.{shorter}"
+        tested = "" if unstable else "tested "
+        shorter = say(" A warmup of {steps} steps is too short.", steps=Number(max(unstable))) if unstable else ""
         return self.finding(
-            say(
-                "The shortest {tested}warmup with which {rate} trains stably is {name} {length}.{shorter}",
-                tested="" if unstable else "tested ",
-                rate=result.learning_rate_text,
-                name=Name(result.name),
-                length=length,
-                shorter=say(" A warmup of {steps} steps is too short.", steps=Number(max(unstable))) if unstable else "",
-            ),
+            say(text, tested=tested, rate=result.learning_rate_text, name=Name(result.name), length=length, shorter=shorter),
             action=say(action, length=length, rate=result.rate),
             severity="note",
             confidence=(len(stable) + 0.5) / (len(stable) + 1),

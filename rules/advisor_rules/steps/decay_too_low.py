@@ -111,13 +111,10 @@ class DecayTooLow(Rule):
         which_trials, tiny = trials_text if judged_count > 1 else Name(trials[0].name), Percent(self.tiny)
         text = "The learning rate lies below {tiny} of its peak for {share} of the steps in {where}"
         statement = say(text, tiny=tiny, share=Percent(share), where=which_trials)
+        text = "Decay the learning rate over {decay}, after {constant} at the peak rate, or train for fewer steps."
         return self.finding(
             say("{what}; these steps bring {gained} of the total improvement.", what=statement, gained=Percent(gain, 1)),
-            action=say(
-                "Decay the learning rate over {decay}, after {constant} at the peak rate, or train for fewer steps.",
-                decay=study.length(decay),
-                constant=max(steps - decay, 0),
-            ),
+            action=say(text, decay=study.length(decay), constant=max(steps - decay, 0)),
             severity="warning",
             confidence=len(phases) / judged_count * (1 - 0.5 * max(gain, 0.0) / self.gain),
             subject=study.signals["learning_rate"],

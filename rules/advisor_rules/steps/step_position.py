@@ -164,14 +164,11 @@ class StepPosition(Rule):
                 f"least {self.room:g} times as long, and the better half of all trials reach their best result within it"
             )
             change = change_training_length(study, new_steps, why=why)
+        text = "The best step lies in the first {early} of training in {trials}, at or before {last} of the steps.{unlearned}"
+        trials = "both best trials" if len(best_steps) == 2 else say("all {n} best trials", n=len(best_steps))
+        unlearned = " Their first evaluation is their best, so training improved nothing." if is_first_best else ""
         return self.finding(
-            say(
-                "The best step lies in the first {early} of training in {trials}, at or before {last} of the steps.{unlearned}",
-                early=early,
-                trials="both best trials" if len(best_steps) == 2 else say("all {n} best trials", n=len(best_steps)),
-                last=Percent(latest, 1),
-                unlearned=" Their first evaluation is their best, so training improved nothing." if is_first_best else "",
-            ),
+            say(text, early=early, trials=trials, last=Percent(latest, 1), unlearned=unlearned),
             action=action,
             severity="warning",
             confidence=1 - p,
