@@ -1,5 +1,3 @@
-"""Implements the rule `batch-changed`."""
-
 from __future__ import annotations
 
 import math

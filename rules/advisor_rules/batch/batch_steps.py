@@ -1,5 +1,3 @@
-"""Implements the rule `batch-steps`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `batch-throughput`."""
-
 from __future__ import annotations
 
 import math

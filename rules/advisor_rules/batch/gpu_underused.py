@@ -1,5 +1,3 @@
-"""Implements the rule `gpu-underused`."""
-
 from __future__ import annotations
 
 import math

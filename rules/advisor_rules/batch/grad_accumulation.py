@@ -1,5 +1,3 @@
-"""Implements the rule `grad-accumulation`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `host-sync`."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Implements the rule `curve-best-is-regularised-by-accident`."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

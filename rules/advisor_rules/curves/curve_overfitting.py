@@ -1,5 +1,3 @@
-"""Implements the rule `curve-overfitting`."""
-
 from __future__ import annotations
 
 import math

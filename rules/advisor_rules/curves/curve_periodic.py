@@ -1,5 +1,3 @@
-"""Implements the rule `curve-periodic`."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

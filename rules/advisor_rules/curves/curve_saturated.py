@@ -1,5 +1,3 @@
-"""Implements the rule `curve-saturated`."""
-
 from __future__ import annotations
 
 import math

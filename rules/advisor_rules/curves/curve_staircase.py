@@ -1,5 +1,3 @@
-"""Implements the rule `curve-staircase`."""
-
 from __future__ import annotations
 
 import math

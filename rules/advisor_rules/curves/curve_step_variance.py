@@ -1,5 +1,3 @@
-"""Implements the rule `curve-step-variance`."""
-
 from __future__ import annotations
 
 import math

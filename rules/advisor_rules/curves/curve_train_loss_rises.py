@@ -1,5 +1,3 @@
-"""Implements the rule `curve-train-loss-rises`."""
-
 from __future__ import annotations
 
 import math

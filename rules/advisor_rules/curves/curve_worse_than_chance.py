@@ -1,5 +1,3 @@
-"""Implements the rule `curve-worse-than-chance`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `adopt`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `tuning-saturated`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `preferences-unlearned`."""
-
 from __future__ import annotations
 
 import math

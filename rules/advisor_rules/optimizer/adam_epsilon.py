@@ -1,5 +1,3 @@
-"""Implements the rule `adam-epsilon`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `weight-decay-weak`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `batch-norm`."""
-
 from __future__ import annotations
 
 import math

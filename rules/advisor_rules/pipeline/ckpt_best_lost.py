@@ -1,5 +1,3 @@
-"""Implements the rule `ckpt-best-lost`."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

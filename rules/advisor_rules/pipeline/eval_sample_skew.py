@@ -1,5 +1,3 @@
-"""Implements the rule `eval-sample-skew`."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

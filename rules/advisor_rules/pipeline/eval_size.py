@@ -1,5 +1,3 @@
-"""Implements the rule `eval-size`."""
-
 from __future__ import annotations
 
 import math

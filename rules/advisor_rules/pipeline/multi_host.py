@@ -1,5 +1,3 @@
-"""Implements the rule `multi-host`."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,3 @@
-"""Implements the rule `params-ignored`."""
-
 from __future__ import annotations
 
 import math

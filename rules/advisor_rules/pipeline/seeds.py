@@ -1,5 +1,3 @@
-"""Implements the rule `seeds`."""
-
 from __future__ import annotations
 
 from collections import Counter

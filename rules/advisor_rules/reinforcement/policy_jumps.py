@@ -1,5 +1,3 @@
-"""Implements the rule `policy-jumps`."""
-
 from __future__ import annotations
 
 import math

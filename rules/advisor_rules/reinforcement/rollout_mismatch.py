@@ -1,5 +1,3 @@
-"""Implements the rule `rollout-mismatch`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `scientific-effect`."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

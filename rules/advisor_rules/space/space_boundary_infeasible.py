@@ -1,5 +1,3 @@
-"""Implements the rule `space-boundary-infeasible`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `space-shrink`."""
-
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,3 @@
-"""Implements the rule `space-tuned-steps`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `space-undersampled`."""
-
 from __future__ import annotations
 
 import math

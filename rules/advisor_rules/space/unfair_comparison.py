@@ -1,5 +1,3 @@
-"""Implements the rule `unfair-comparison`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `attention-logits`."""
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,3 @@
-"""Implements the rule `clip-aggressive`."""
-
 from __future__ import annotations
 
 import math

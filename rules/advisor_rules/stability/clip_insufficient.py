@@ -1,5 +1,3 @@
-"""Implements the rule `clip-insufficient`."""
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple

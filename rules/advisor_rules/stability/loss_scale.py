@@ -1,5 +1,3 @@
-"""Implements the rule `loss-scale`."""
-
 from __future__ import annotations
 
 import math

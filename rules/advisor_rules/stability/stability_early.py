@@ -1,5 +1,3 @@
-"""Implements the rule `stability-early`."""
-
 from __future__ import annotations
 
 import math

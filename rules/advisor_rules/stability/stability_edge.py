@@ -1,5 +1,3 @@
-"""Implements the rule `stability-edge`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `stability-mid`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `stability-spikes`."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,3 @@
-"""Implements the rule `warmup-shortest`."""
-
 from __future__ import annotations
 
 import math

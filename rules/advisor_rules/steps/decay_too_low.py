@@ -1,5 +1,3 @@
-"""Implements the rule `decay-too-low`."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Implements the rule `schedule-ad-hoc`."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Implements the rule `schedule-constant`."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Implements the rule `steps-compute-bound`."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

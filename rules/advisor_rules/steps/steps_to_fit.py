@@ -1,5 +1,3 @@
-"""Implements the rule `steps-to-fit`."""
-
 from __future__ import annotations
 
 import math
