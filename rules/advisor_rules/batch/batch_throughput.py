@@ -78,23 +78,19 @@ class BatchThroughput(Rule):
             )
         sizes, rates = np.array([s.batch_size for s in throughputs]), [s.mean_log_rate for s in throughputs]
         confidence, last_index = 1 - self.false_alarms, len(throughputs) - 1
-        saturation = estimates.find_saturation(
-            sizes, rates, material=self.material, doubling=self.doubling, alpha=self.false_alarms
-        )
-        if saturation.never_scales_probability >= confidence and saturation.chosen_index in (0, last_index):
+        knee = estimates.find_saturation(sizes, rates, material=self.material, doubling=self.doubling, alpha=self.false_alarms)
+        if knee.never_scales_probability >= confidence and knee.chosen_index in (0, last_index):
             cause, advice = _describe_bottleneck(study, throughputs)
-            text = (
-                "No doubling of the batch size nearly doubles the throughput; the largest increase is by a factor of {most}. "
-            )
-            statement = say(text + "{cause}", most=saturation.max_growth_factor, cause=cause)
-            yield self._build_finding(study, throughputs, None, statement, say(advice), saturation.never_scales_probability)
-        elif saturation.saturation_probability >= confidence:
-            best, following = throughputs[saturation.chosen_index : saturation.chosen_index + 2]
+            text = "No doubling of the batch size nearly doubles the throughput; the largest increase is by a factor of {most}."
+            statement = say(text + " {cause}", most=knee.max_growth_factor, cause=cause)
+            yield self._build_finding(study, throughputs, None, statement, say(advice), knee.never_scales_probability)
+        elif knee.saturation_probability >= confidence:
+            best, following = throughputs[knee.chosen_index : knee.chosen_index + 2]
             statement = _describe_plateau(best, following)
             text = "Use a batch size of {size}, the largest before the plateau, and tune the learning rate for it."
             action = say(text, size=best.batch_size)
-            yield self._build_finding(study, throughputs, best, statement, action, saturation.saturation_probability)
-        elif saturation.chosen_index == last_index:
+            yield self._build_finding(study, throughputs, best, statement, action, knee.saturation_probability)
+        elif knee.chosen_index == last_index:
             yield self._report_growth(study, throughputs, batches.smallest_oom_batch_size(study))
 
     def _report_growth(self, study: Study, throughputs: Sequence[throughput.Throughput], out_of_memory: float) -> Finding:

@@ -7,7 +7,6 @@ import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.engine.rule import Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Percent, say
@@ -99,7 +98,6 @@ class GpuUnderused(Rule):
                     above=False,
                 ),
             ),
-            changes=(Advise(text=action),),
         )
 
 

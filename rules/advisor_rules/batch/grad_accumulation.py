@@ -106,7 +106,7 @@ class GradAccumulation(Rule):
                     say("at least {n}", n=fits_at_once) if peak_is_known else "unknown",
                 ),
             ),
-            changes=_build_changes(accumulating, str(action), fewer_count, size * n_batches, f"{statement}."),
+            changes=_build_changes(accumulating, str(action), fewer_count, batch, f"{statement}."),
         )
 
 

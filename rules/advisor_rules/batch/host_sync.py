@@ -6,7 +6,6 @@ import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.engine.rule import Relation, Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Number, Percent, say
@@ -74,9 +73,6 @@ class HostSync(Rule):
     def _build_finding(self, study: Study, reported: list[tuple[timing.StepTimes, Estimate]], judged_count: int) -> Finding:
         trials, (median_times, idle_share) = [t.trial for t, _ in reported], reported[len(reported) // 2]
         text = "The GPU of {trials} is idle {share} of the time between steps ({idle} of {step} a step), "
-        advice = (
-            "Read losses and metrics only every few steps, without .item() in between, so that no step waits for the device."
-        )
         return self.finding(
             say(
                 text + "although its data is ready.",
@@ -85,7 +81,8 @@ class HostSync(Rule):
                 idle=1e3 * idle_share.value * median_times.mean_seconds,
                 step=Number(1e3 * median_times.mean_seconds, unit="ms"),
             ),
-            action=advice,
+            action="Read losses and metrics only every few steps, without .item() in between, so that no step waits for the "
+            "device.",
             severity="warning",
             confidence=0.9 * float(np.median([i.chance_above(self.most) for _, i in reported])),
             subject=study.signals["step_time"],
@@ -103,5 +100,4 @@ class HostSync(Rule):
                     (self.most, self.false_alarms),
                 ),
             ),
-            changes=(Advise(text=advice),),
         )

@@ -6,7 +6,6 @@ import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.engine.rule import Relation, Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Number, Percent, say
@@ -107,7 +106,6 @@ class InputBound(Rule):
                     (self.most, self.false_alarms),
                 ),
             ),
-            changes=(Advise(text=action),),
         )
 
 

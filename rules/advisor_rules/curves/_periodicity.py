@@ -100,9 +100,7 @@ def _apparent_period(period: float) -> float:
     return 1 / distance if distance > 0 else math.inf
 
 
-def find_curve_periods(
-    study: Study, trials: Sequence[Trial], curves: Sequence[tuple[str, CostCurveFunction]]
-) -> list[CurvePeriod]:
+def find_curve_periods(study: Study, trials: list[Trial], curves: Sequence[tuple[str, CostCurveFunction]]) -> list[CurvePeriod]:
     """Return the strongest period of each evenly spaced curve, smallest p-value first.
 
     If the length of an epoch is known, half of the significance level is reserved for the period of an epoch. Trials with a

@@ -82,10 +82,7 @@ def _pooled_training_change(study: Study, starts: Sequence[tuple[Trial, int]]) -
             continue
         if 2 * int((changes > 0).sum()) >= len(changes):
             return False, None
-        if (
-            falling_metric is None
-            and float(stats.binom.sf((changes < 0).sum() - 1, len(changes), 0.5)) <= _MAX_P_TRAINING_FALLS
-        ):
+        if falling_metric is None and stats.binom.sf((changes < 0).sum() - 1, len(changes), 0.5) <= _MAX_P_TRAINING_FALLS:
             falling_metric = study.signals[signal]
     return True, falling_metric
 

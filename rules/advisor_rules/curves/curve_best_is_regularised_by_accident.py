@@ -132,9 +132,7 @@ class CurveBestIsRegularisedByAccident(Rule):
         if is_low and len(overfit) >= self.most * len(higher) > 0 and p <= self.false_alarms:
             yield self._build_finding(study, by_rate, best, overfit, len(higher))
 
-    def _build_finding(
-        self, study: Study, by_rate: _OverfitByRate, index: int, overfit: list[Overfit], n_higher: int
-    ) -> Finding:
+    def _build_finding(self, study: Study, by_rate: _OverfitByRate, index: int, overfit: list[Overfit], higher: int) -> Finding:
         best, rate, metric = by_rate.overfits[index].trial, Name(by_rate.name), study.spec.objective.metric
         training, shown, trial = overfit[0].falling_training_metric, overfit[:4], Name(by_rate.overfits[index].trial.name)
         changes = tuple(regulariser_changes(study, study.cost_curve))
@@ -148,7 +146,7 @@ class CurveBestIsRegularisedByAccident(Rule):
             "train better at a higher {rate} overfit."
         )
         return self.finding(
-            say(text, trial=trial, rate=rate, value=Setting(float(by_rate.rates[index])), n=len(overfit), higher=n_higher),
+            say(text, trial=trial, rate=rate, value=Setting(float(by_rate.rates[index])), n=len(overfit), higher=higher),
             action=say(action, regularisers=regulariser_phrase(changes), rate=rate),
             severity="warning",
             confidence=1 - max(by_rate.p_for_rate, by_rate.p_for_training_fit),
@@ -158,7 +156,7 @@ class CurveBestIsRegularisedByAccident(Rule):
             evidence=(
                 curve_plot([metric, training] if training else metric, caption, [best, *(o.trial for o in shown)], marks=marks),
                 AxisEvidence(parameter=by_rate.name, caption=axis_caption, trials=(best.id,)),
-                self._evidence_table(by_rate, index, overfit, n_higher),
+                self._evidence_table(by_rate, index, overfit, higher),
             ),
             changes=(*changes, Advise(text=later_advice)),
         )

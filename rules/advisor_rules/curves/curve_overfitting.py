@@ -22,12 +22,7 @@ from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import is_fine_tuning
 from advisor.stats.curve import MIN_POINTS
-from advisor_rules.curves._pooled_rise import (
-    PooledRise,
-    best_trial_per_combination,
-    do_only_weak_settings_overfit,
-    measure_pooled_rise,
-)
+from advisor_rules.curves import _pooled_rise
 
 
 class CurveOverfitting(Rule):
@@ -94,7 +89,7 @@ class CurveOverfitting(Rule):
         trials, objective = study.ranked(), study.spec.objective.metric
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        winners = best_trial_per_combination(study, trials)
+        winners = _pooled_rise.best_trial_per_combination(study, trials)
         winner_indices = {t.index for t in winners}
         curves = validation_cost_functions(study)
         # The significance level is divided among the metrics and among three tests: of the best trial of each setting, of all
@@ -110,14 +105,14 @@ class CurveOverfitting(Rule):
             # The curve of a trial that learned nothing has a small range, so its rise is also compared with the best trial's gain.
             gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
             significant = [h for h in significant if h.rise.height >= self.material * gain]
-            if significant and not do_only_weak_settings_overfit(study, [h.trial for h in significant], trials):
+            if significant and not _pooled_rise.do_only_weak_settings_overfit(study, [h.trial for h in significant], trials):
                 yield self._report_single_overfits(study, metric, costs, significant, winners)
                 return
-            pooled = measure_pooled_rise(study, trials, costs)
+            pooled = _pooled_rise.measure_pooled_rise(study, trials, costs)
             was_tested = was_tested or (pooled is not None and pooled.lowest_possible_p <= alpha)
             if pooled is None or pooled.p_value > alpha or pooled.share < self.material or pooled.height < self.material * gain:
                 continue
-            if not do_only_weak_settings_overfit(study, pooled.rising_trials, trials):
+            if not _pooled_rise.do_only_weak_settings_overfit(study, pooled.rising_trials, trials):
                 yield self._report_pooled_overfitting(study, metric, costs, pooled, winners)
                 return
         if not was_tested:
@@ -129,7 +124,7 @@ class CurveOverfitting(Rule):
             )
 
     def _report_pooled_overfitting(
-        self, study: Study, metric: str, costs: CostCurveFunction, pooled: PooledRise, winners: list[Trial]
+        self, study: Study, metric: str, costs: CostCurveFunction, pooled: _pooled_rise.PooledRise, winners: list[Trial]
     ) -> Finding:
         trials, training, point = pooled.rising_trials, pooled.falling_training_metric, Percent(pooled.best_position)
         action, changes = _choose_remedy(study, costs, trials[0], pooled.best_position * study.planned_steps(trials[0]))
@@ -227,9 +222,7 @@ def _overfitting_sentence(study: Study, metric: str, top: Overfit, winners: list
 
 
 def _caveat_sentences(training: str | None, metric: str, objective: str) -> Message:
-    instability_text = (
-        "" if training else " No training metric was logged, so the cause may be instability instead of overfitting."
-    )
+    caveat = "" if training else " No training metric was logged, so the cause may be instability instead of overfitting."
     if metric == objective:
-        return say("{note}", note=instability_text)
-    return say("{note} The objective, {name}, does not get worse beyond noise.", note=instability_text, name=Name(objective))
+        return say("{note}", note=caveat)
+    return say("{note} The objective, {name}, does not get worse beyond noise.", note=caveat, name=Name(objective))

@@ -8,7 +8,7 @@ from advisor.computed.curves.curve_tails import CurveEnding
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change, change_training_length
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark, curve_plot, table
+from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding
 from advisor.model.message import Message, Name, Number, Objective, Percent, list_message, say
 from advisor.model.space import round_up_steps
@@ -144,9 +144,7 @@ class CurveSaturated(Rule):
             changes=changes,
         )
 
-    def _evidence(
-        self, study: Study, flat: Sequence[CurveEnding], judged: int, bound: Percent
-    ) -> tuple[CurveEvidence, FigureEvidence]:
+    def _evidence(self, study: Study, flat: Sequence[CurveEnding], judged: int, bound: Percent) -> tuple[Evidence, ...]:
         caption = say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=bound)
         ends = [(e.trial, round(e.settled_share * e.last_constant_rate_step)) for e in flat]
         marks = [Mark(trial=trial.id, step=step, label="settled") for trial, step in ends]

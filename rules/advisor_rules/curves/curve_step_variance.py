@@ -186,16 +186,14 @@ class CurveStepVariance(Rule):
         metric, gap = Name(study.spec.objective.metric), Number(float(costs[-1]) - float(costs[0]), 2)
         message = say(text, n=len(trials), metric=metric, noise=Number(sd, 2), gap=gap, best=Name(trials[0].name), keeps=keeps)
         heterogeneity = measure_heterogeneity(costs, np.full(len(costs), sd), self.false_alarms)
-        difference_text = say(
-            "{least}; it falls with the square root of the number of examples", least=heterogeneity.critical_range
-        )
+        least_text = say("{least}; it falls with the square root of the number of examples", least=heterogeneity.critical_range)
         figures = table(
             ("compared settings, each by its best trial", len(trials)),
             ("noise between evaluations (standard deviation)", ranking.noise_sd),
             ("standard deviation of a trial's best value", sd),
             ("draws in which the best trial wins", say("{share} of 500", share=keeps), Percent(self.keeps)),
             ("share of the variance between trials that is not noise", Percent(ranking.reliability), self.reliable),
-            ("smallest detectable difference", difference_text),
+            ("smallest detectable difference", least_text),
         )
         # If settings differ no more than repeats do, only more seeds can rank them; more precise evaluations cannot. If there are
         # fewer settings than hyperparameters, no ranking shows the effects of most hyperparameters.

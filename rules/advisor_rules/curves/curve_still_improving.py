@@ -134,13 +134,11 @@ class CurveStillImproving(Rule):
         if p > self.false_alarms or not share > self.material:
             return
         best = pairs[0]
-        short_result, long_result = (
-            Objective(study.objective_value(float(study.costs[t.index]))) for t in (best.shorter, best.longer)
-        )
+        now, then = (Objective(study.objective_value(float(study.costs[t.index]))) for t in (best.shorter, best.longer))
         steps = study.planned_length(best.longer, int(study.cost_curve(best.longer).steps[-1]))
         text = "Training {ratio} times as long brings {metric} from {now} to {then} at the same settings."
         metric = Name(study.spec.objective.metric)
-        message = say(text, ratio=Number(best.ratio, 2), metric=metric, now=short_result, then=long_result)
+        message = say(text, ratio=Number(best.ratio, 2), metric=metric, now=now, then=then)
         yield self.finding(
             message,
             action=say("Train for {steps}, and try twice as many with the best settings.", steps=study.length(steps)),

@@ -214,14 +214,12 @@ def _message(study: Study, top: SkillOverGuessing, judged: int, unstable: str) -
 def _search_lower_learning_rates(study: Study) -> tuple[Change, ...]:
     """Return the change to search the two decades below the range of the learning rate; empty if it cannot be lower."""
     rates = searched_learning_rates(study)
-    domain = study.spec.parameters[rates[0]] if rates is not None else None
-    if rates is None or domain is None or domain.low is None or domain.low <= max(domain.declared_limits[0], 0.0):
+    old = study.spec.parameters[rates[0]] if rates is not None else None
+    if rates is None or old is None or old.low is None or old.low <= max(old.declared_limits[0], 0.0):
         return ()
-    low = max(round_significant(domain.low / 100), domain.declared_limits[0])
-    why = (
-        f"No trial learned, and the loss blew up: the rates are too high. We search the two decades below {setting(domain.low)}"
-    )
-    return (SetRange(parameter=rates[0], low=low, high=domain.low, scale="log", why=why),)
+    low = max(round_significant(old.low / 100), old.declared_limits[0])
+    why = f"No trial learned, and the loss blew up: the rates are too high. We search the two decades below {setting(old.low)}"
+    return (SetRange(parameter=rates[0], low=low, high=old.low, scale="log", why=why),)
 
 
 def _search_higher_learning_rates(study: Study, top: SkillOverGuessing, *, hardly: bool) -> tuple[Change, ...]:

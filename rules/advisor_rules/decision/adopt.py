@@ -12,17 +12,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, RepeatTrial
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import (
-    Count as CountOf,
-    Message,
-    Name,
-    Number,
-    Objective,
-    Probability,
-    list_message,
-    say,
-    value_with_limit,
-)
+from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Probability, list_message, say
 from advisor.model.study import Study, Trial
 from advisor.model.words import setting as value_words
 from advisor.stats import difference
@@ -177,7 +167,6 @@ class Adopt(Rule):
         names = (f"runs of {Name(s.trials[0].name)}" for s in (best, rival))
         results = ([Objective(study.objective_value(float(c))) for c in s.costs] for s in (best, rival))
         low, high = lead.interval()
-        p, limit = Probability(lead.p_value), Probability(self.false_alarms)
         return self.finding(
             _message(study, best, rival, lead, noun),
             action=action,
@@ -189,7 +178,7 @@ class Adopt(Rule):
                 ("lead", say("{lead} (90 % interval {low} to {high})", lead=lead.gain, low=low, high=high)),
                 ("minimum lead that matters", Number(min_lead, 2)),
                 (f"standard deviation between {noun}s", lead.repeat_sd),
-                ("probability of a lead this large by chance", value_with_limit(p, limit)),
+                ("probability of a lead this large by chance", Probability(lead.p_value), self.false_alarms),
             ),
             changes=changes,
         )
@@ -205,26 +194,24 @@ class Adopt(Rule):
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
     ) -> tuple[Message, tuple[Change, ...]]:
         """Return (action, changes): run both settings again if more runs can show a lead that matters."""
-        best_name = _differing_value_text(study, best, rival) or Name(best.trials[0].name)
-        rival_name = _differing_value_text(study, rival, best) or Name(rival.trials[0].name)
+        one = _differing_value_text(study, best, rival) or Name(best.trials[0].name)
+        other = _differing_value_text(study, rival, best) or Name(rival.trials[0].name)
         needed = difference.repeats_needed(
             lead.gain, lead.repeat_sd, level=self.false_alarms, power=self.power, max_repeats=self.most
         )
         needed = max(needed, self.first)
         equal = "Treat {one} and {other} as equally good"
         if lead.p_value <= self.false_alarms and lead.gain > 0:
-            action = say(f"{equal}: the lead is too small to matter.", one=best_name, other=rival_name)
+            action = say(f"{equal}: the lead is too small to matter.", one=one, other=other)
             return action, (Advise(text=str(action)),)
         if needed > self.most:
-            action = say(f"{equal}: not even {self.most} {noun}s each would separate them.", one=best_name, other=rival_name)
+            action = say(f"{equal}: not even {self.most} {noun}s each would separate them.", one=one, other=other)
             return action, (Advise(text=str(action)),)
-        advice = say(f"{equal} until one of them shows a lead that matters.", one=best_name, other=rival_name)
+        advice = say(f"{equal} until one of them shows a lead that matters.", one=one, other=other)
         gap, sd = Number(abs(lead.gain)), Number(lead.repeat_sd)
         why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {sd})"
         repeat = RepeatTrial(parameters=dict(best.params), rivals=(dict(rival.params),), seeds=needed, why=why)
-        action = say(
-            "Run {one} and {other} {needed} times each before you adopt either.", one=best_name, other=rival_name, needed=needed
-        )
+        action = say("Run {one} and {other} {needed} times each before you adopt either.", one=one, other=other, needed=needed)
         return action, (Advise(text=str(advice)), repeat)
 
 

@@ -108,10 +108,8 @@ class TuningSaturated(Rule):
         """counts: numbers of settings within noise of the best one, compared, and recent."""
         noun, data = repeats.noun(repeats.full_length_settings(study)), study.spec.objective.final_data
         n_as_good, n_compared, n_recent = counts
-        deviation, value = f"standard deviation between {noun}s", Objective(study.objective_value(best.mean))
-        text = (
-            f"{{alike}} of {{pool}} settings differ from the best one, {{best}}, by no more than noise ({deviation}: {{sd}}). "
-        )
+        label, value = f"standard deviation between {noun}s", Objective(study.objective_value(best.mean))
+        text = f"{{alike}} of {{pool}} settings differ from the best one, {{best}}, by no more than noise ({label}: {{sd}}). "
         text += "The last {recent} settings gained no more than noise. As many trials again would hardly improve the result."
         return self.finding(
             say(text, alike=n_as_good, pool=n_compared, best=value, sd=Number(sd, 2), recent=n_recent),
@@ -122,7 +120,7 @@ class TuningSaturated(Rule):
             evidence=table(
                 ("settings", n_compared),
                 ("settings as good as the best", n_as_good),
-                (deviation, sd),
+                (label, sd),
                 ("gain of the later trials over the earlier ones", gain),
                 (
                     "probability that as many new trials gain more than noise",

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,9 +117,7 @@ class ChosenUnlikely(Rule):
             p = late_level.p_value_above_other(MeanLevel(self.most * start, self.most * error, len(first_values) - 1.0))
         return _LogProbabilityFall(trial, study.signals[signal], -start, -late_level.mean, p) if start > 0 else None
 
-    def _build_finding(
-        self, study: Study, falls: Sequence[_LogProbabilityFall], measured: Sequence[_LogProbabilityFall]
-    ) -> Finding:
+    def _build_finding(self, study: Study, falls: list[_LogProbabilityFall], measured: list[_LogProbabilityFall]) -> Finding:
         first, metric, objective = falls[0], Name(falls[0].metric), study.spec.objective.metric
         caption, ratios = say("{metric} falls.", metric=metric), join_items(Number(f.ratio, 2) for f in measured)
         return self.finding(

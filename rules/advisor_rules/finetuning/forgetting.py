@@ -147,31 +147,25 @@ def _metrics_on_other_data(study: Study) -> list[str]:
     """Return the names of the metrics that measure the same quantity as the objective on other data, sorted."""
     objective = study.spec.objective.metric
     metric_words = [words_of_metric(name) for name in study.metrics]
-    timed_datasets = {word for name in metric_words if name[-1:] == ("runtime",) for word in name[:-1]}
-    return sorted(
-        name for name in study.metrics if name != objective and _evaluates_other_data(name, objective, timed_datasets)
-    )
+    timed = {word for name in metric_words if name[-1:] == ("runtime",) for word in name[:-1]}
+    return sorted(name for name in study.metrics if name != objective and _evaluates_other_data(name, objective, timed))
 
 
-def _evaluates_other_data(name: str, objective: str, timed: Set[str]) -> bool:
+def _evaluates_other_data(name: str, target: str, timed: Set[str]) -> bool:
     """Return True if the two metric names differ by a word for a dataset. `timed` holds the dataset names for which
     Transformers logged a metric `eval_NAME_runtime`."""
     if split_of_metric(name) not in ("valid", "test") or name.endswith((".min", ".max")):
         return False
-    if quantity_words(name)[-1:] != quantity_words(objective)[-1:] or direction_of_metric(name) != direction_of_metric(
-        objective
-    ):
+    if quantity_words(name)[-1:] != quantity_words(target)[-1:] or direction_of_metric(name) != direction_of_metric(target):
         return False
-    own_words, objective_words = (frozenset(words_of_metric(n)) - SPLIT_BY_WORD.keys() for n in (name, objective))
+    own_words, objective_words = (frozenset(words_of_metric(n)) - SPLIT_BY_WORD.keys() for n in (name, target))
     if (own_words ^ objective_words) & _METRIC_VARIANT_WORDS:
         return False
     # A dataset name may stand before a slash, such as "sums" in `eval_sums/loss`.
     parts = [part for part in name.split("/")[:-1] if split_of_metric(part) and direction_of_metric(part) is None]
     datasets = {word for part in parts for word in quantity_words(part)}
-    added_words = own_words - objective_words
-    return bool(
-        added_words & (_DATASET_WORDS | timed | datasets) or (added_words and (objective_words - own_words) & _DATASET_WORDS)
-    )
+    added, removed = own_words - objective_words, objective_words - own_words
+    return bool(added & (_DATASET_WORDS | timed | datasets) or (added and removed & _DATASET_WORDS))
 
 
 def _measure_declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> list[_MetricDecline]:

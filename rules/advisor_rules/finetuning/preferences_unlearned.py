@@ -173,9 +173,7 @@ def _search_higher_rates(study: Study, largest: _LogOddsChange) -> tuple[Change,
     name, domain = rates[0], study.spec.parameters[rates[0]]
     rate, usual = as_number(largest.trial.params.get(name)), extension.usual_rates(study, name)
     limit = min(usual.high if usual is not None else math.inf, domain.declared_limits[1])
-    low, high = (
-        round_significant(rate * change / largest.median, 2) for change in (_MIN_EXPECTED_CHANGE, _MAX_EXPECTED_CHANGE)
-    )
+    low, high = (round_significant(rate * nats / largest.median, 2) for nats in (_MIN_EXPECTED_CHANGE, _MAX_EXPECTED_CHANGE))
     low, high = max(low, domain.declared_limits[0]), min(high, limit)
     if not rate > 0 or not low < high or high <= (domain.high or 0.0):
         return ()

@@ -94,10 +94,8 @@ class AdamEpsilon(Rule):
         new_epsilon = 10.0 ** math.floor(math.log10(_EPSILON_TO_GRADIENT_RATIO * gradient))
         trials, parameters = [e.trial for e in large_epsilons], large_epsilons[0].parameter_count
         judged_text, share = Counted(judged, "good trial"), Percent(gradient / (gradient + epsilon))
-        text = (
-            "Adam's epsilon, {epsilon}, is larger than the typical gradient of a parameter, {gradient}, in {n} of {judged}, so "
-        )
-        text += "updates are about {share} of Adam's."
+        text = "Adam's epsilon, {epsilon}, is larger than the typical gradient of a parameter, {gradient}, in {n} of {judged},"
+        text += " so updates are about {share} of Adam's."
         message = say(text, epsilon=epsilon, gradient=gradient, n=len(large_epsilons), judged=judged_text, share=share)
         action = say("Set epsilon to {smaller} or less, and search the learning rate again.", smaller=new_epsilon)
         name = _adam.adam_epsilon_parameter(study)

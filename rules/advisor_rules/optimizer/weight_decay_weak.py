@@ -95,12 +95,10 @@ class WeightDecayWeak(Rule):
         share, trials = Number(100 * strongest.removed_weight_share, 2, "%"), Count(len(shrinkages), "trial")
         text = "Weight decay hardly acts: it shrinks the weights by at most {share} over a whole training, in {n}."
         message = say(text, share=share, n=trials)
-        advice = (
-            "Do not count on weight decay to regularise:" if parameter is None else say("Fix {name}:", name=Name(parameter))
-        )
+        fix = "Do not count on weight decay to regularise:" if parameter is None else say("Fix {name}:", name=Name(parameter))
         min_decay = round_significant(_MIN_EFFECTIVE_DECAY_SUM / best.learning_rate_sum, 2)
         text = "{fix} at the best trial's learning rate and steps, weight decay has an effect from {acts} upwards."
-        action = say(text, fix=advice, acts=min_decay)
+        action = say(text, fix=fix, acts=min_decay)
         change: Change = Advise(text=str(action))
         if parameter is not None:
             change = FixParameter(parameter=parameter, value=best.weight_decay, why=str(message))

@@ -78,9 +78,7 @@ class BatchNorm(Rule):
             advice = "Fix the number of examples in batch norm's statistics for all trials, or use layer norm."
             yield self._build_finding(say(text, sizes=_batch_sizes_text(norms)), norms, advice, "note")
 
-    def _build_finding(
-        self, message: Message, norms: Sequence[tuple[Trial, Layers]], advice: str, severity: Severity
-    ) -> Finding:
+    def _build_finding(self, message: Message, norms: list[tuple[Trial, Layers]], advice: str, severity: Severity) -> Finding:
         sizes_text = "{sizes} (few: below {few}, many: above {many})"
         return self.finding(
             message,

@@ -12,7 +12,7 @@ from advisor.model.message import Code, Percent, say
 from advisor.model.study import Study, Trial
 from advisor_rules.pipeline._ranges import count_range_text
 
-_TRAIN_BATCH_PARAMETER, _EVAL_BATCH_OPTION = "per_device_train_batch_size", "--per-device-eval-batch-size"
+_TRAIN_BATCH, _EVAL_OPTION = "per_device_train_batch_size", "--per-device-eval-batch-size"
 """Transformers' hyperparameter for the training batch size, and its option for the evaluation batch size: a script with the
 hyperparameter also accepts the option."""
 
@@ -46,18 +46,18 @@ class EvalBatch(Rule):
     choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        logged = [
+        sized = [
             t for t in study.trials if not math.isnan(batches.eval_batch_size_per_rank(t) + batches.batch_size_per_rank(t))
         ]
-        if not logged:
+        if not sized:
             raise MissingData(
                 "no trial logged the batch sizes of both training and evaluations; pass the validation loader to the hook, or set "
                 "the tags advisor.batch_size and advisor.eval_batch_size",
                 needs="facts",
             )
-        with_small_batches = [t for t in logged if _is_eval_batch_small(t)]
+        with_small_batches = [t for t in sized if _is_eval_batch_small(t)]
         if with_small_batches:
-            yield self._build_finding(study, with_small_batches, len(logged))
+            yield self._build_finding(study, with_small_batches, len(sized))
 
     def _build_finding(self, study: Study, trials: list[Trial], logged_count: int) -> Finding:
         train_sizes = [batches.batch_size_per_rank(t) for t in trials]
@@ -66,11 +66,7 @@ class EvalBatch(Rule):
         min_size, share = math.ceil(max(train_sizes)), timing.evaluation_time_share(study)
         is_slow = share > self.time
         action = "Evaluate with batches of at least {n} examples per device{option}.{rarely}"
-        option = (
-            say(": {option}", option=Code(f"{_EVAL_BATCH_OPTION} {min_size}"))
-            if _TRAIN_BATCH_PARAMETER in trials[0].params
-            else ""
-        )
+        option = say(": {option}", option=Code(f"{_EVAL_OPTION} {min_size}")) if _TRAIN_BATCH in trials[0].params else ""
         text = (
             "In {n} of {known} trials, evaluations use batches of {evaluations} examples per device; training uses batches "
             "of {training}.{time}"

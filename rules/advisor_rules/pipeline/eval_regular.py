@@ -55,13 +55,10 @@ class _EvaluationTiming:
     """Intervals in seconds; None if the times are unknown."""
 
     @property
-    def evaluates_by_clock(self) -> bool:
+    def by_clock(self) -> bool:
         """True if the intervals are more regular in seconds than in steps, so the loop evaluates by the clock."""
-        return (
-            self.seconds is not None
-            and self.seconds.median > 0
-            and self.seconds.irregular_share <= self.steps.irregular_share / 2
-        )
+        seconds = self.seconds
+        return seconds is not None and seconds.median > 0 and seconds.irregular_share <= self.steps.irregular_share / 2
 
 
 class EvalRegular(Rule):
@@ -104,15 +101,13 @@ class EvalRegular(Rule):
             reason = f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often"
             raise MissingData(reason, needs="evaluations", at_least=11)
         # Intervals that only grow or only shrink count as regular, unless they are regular in seconds.
-        irregular = [
-            t for t in timings if t.steps.irregular_share > self.off and (t.evaluates_by_clock or not t.steps.is_monotonic)
-        ]
+        irregular = [t for t in timings if t.steps.irregular_share > self.off and (t.by_clock or not t.steps.is_monotonic)]
         if 2 * len(irregular) > len(timings):
             yield self._build_finding(study, irregular, len(timings))
 
     def _build_finding(self, study: Study, irregular: list[_EvaluationTiming], judged_count: int) -> Finding:
         metric, trials, steps = study.spec.objective.metric, [t.trial for t in irregular], [t.steps for t in irregular]
-        by_clock = [t.seconds for t in irregular if t.evaluates_by_clock and t.seconds is not None]
+        by_clock = [t.seconds for t in irregular if t.by_clock and t.seconds is not None]
         is_by_clock = 2 * len(by_clock) > len(irregular)
         usual_steps, off = float(np.median([s.median for s in steps])), _median_irregular_share(steps)
         longest = study.length(round(max(s.longest for s in steps)))

@@ -226,10 +226,8 @@ def _harder_evaluation_advice(study: Study, trials: Sequence[Trial], examples: f
     is_realistic = n < examples <= n * validation.MAX_VALIDATION_SET_GROWTH
     amount = f"at least {round_up_steps(examples):,} harder" if is_realistic else "more or harder"
     use_late = loss is None and any(len(study.cost_curve(t)) > 1 for t in trials)
-    alternative = (loss or "by a finer metric") + (
-        ", and judge trials by the mean of their late evaluations" if use_late else ""
-    )
-    advice = f"Evaluate on {amount} {unit}, or {alternative}."
+    instead = (loss or "by a finer metric") + (", and judge trials by the mean of their late evaluations" if use_late else "")
+    advice = f"Evaluate on {amount} {unit}, or {instead}."
     return f"{advice} {_KEPT_CHECKPOINTS_ADVICE}" if all(map(checkpoints.checkpoint_paths, trials)) else advice
 
 

@@ -91,10 +91,8 @@ class MultiHost(Rule):
 
 def _keeps_rank_statistics(trial: Trial, world: Ranks) -> bool:
     layers = batch_norm(trial)
-    keeps_statistics = (
-        layers is None or "batch_norm" not in trial.facts or (layers.layer_count > 0 and layers.keeps_running_statistics)
-    )
-    return keeps_statistics and False in world.values("sync_batch_norm")
+    keeps = layers is None or "batch_norm" not in trial.facts or (layers.layer_count > 0 and layers.keeps_running_statistics)
+    return keeps and False in world.values("sync_batch_norm")
 
 
 _RANK_FAULTS = (

@@ -244,9 +244,7 @@ def _find_identical_trials(results: _TrialResults, false_alarms: float) -> list[
     n_settings, groups = len(set(results.settings.values())), []
     for group in trials_by_curve.values():
         own_settings, changes = {results.settings[t.index] for t in group}, results.changes[group[0].index]
-        log_choices = (
-            math.lgamma(n_settings + 1) - math.lgamma(len(own_settings) + 1) - math.lgamma(n_settings - len(own_settings) + 1)
-        )
+        log_choices = math.log(math.comb(n_settings, len(own_settings)))
         p = math.exp(min(log_choices - changes * (len(own_settings) - 1) * math.log(2), 0.0))
         if len(own_settings) > 1 and p <= false_alarms:
             groups.append(_Copies(tuple(group), _varied_names(own_settings), len(own_settings), changes, p))

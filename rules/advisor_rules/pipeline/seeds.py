@@ -84,15 +84,13 @@ class Seeds(Rule):
         if count < max(self.fewest, self.most * len(seeded)) or any(len({t.seed for t in g}) > 1 for g in groups):
             return
         repeats = [t for g in groups for t in g]
-        shared_text = say(
-            "{n} of {trials} have the seed {seed}.", n=count, trials=Quantity(len(seeded), "trial"), seed=str(seed)
-        )
+        shared = say("{n} of {trials} have the seed {seed}.", n=count, trials=Quantity(len(seeded), "trial"), seed=str(seed))
         if 2 * len(repeats) > len(seeded):
             text = "{shared} The {n} trials that repeat a setting do not show the effect of the seed."
             advice = "Use another seed for each repeat of a setting."
-            yield self._build_finding(say(text, shared=shared_text, n=len(repeats)), advice, "warning", repeats)
+            yield self._build_finding(say(text, shared=shared, n=len(repeats)), advice, "warning", repeats)
         else:
-            message = say("{shared} The effect of the seed on the order of the trials is unknown.", shared=shared_text)
+            message = say("{shared} The effect of the seed on the order of the trials is unknown.", shared=shared)
             advice = "Give each trial its own seed, or repeat the best few settings with several seeds."
             yield self._build_finding(message, advice, "note", [t for t in seeded if t.seed == seed])
 

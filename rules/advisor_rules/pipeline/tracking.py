@@ -103,19 +103,17 @@ class Tracking(Rule):
             changes=(Advise(text=str(action)),),
         )
 
-    def _report_missing_facts(self, study: Study, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
-        without_command = [t for t in ended_trials if "command" not in t.facts]
-        without_code = [t for t in ended_trials if "command" in t.facts and not t.facts.get("git_commit")]
+    def _report_missing_facts(self, study: Study, ended: Sequence[Trial]) -> Iterator[Finding]:
+        without_command = [t for t in ended if "command" not in t.facts]
+        without_code = [t for t in ended if "command" in t.facts and not t.facts.get("git_commit")]
         missing: list[tuple[Message, str]] = []
         for trials, fact, remedy in (
             (without_command, "the command", "Run trainings with the advisor's training hook."),
             (without_code, "the commit of the code", "Run trainings from a git repository."),
         ):
             if trials:
-                missing.append(
-                    (say("{what} of {n} of {trials} trials", what=fact, n=len(trials), trials=len(ended_trials)), remedy)
-                )
-        if not any(t.facts.get("study") for t in ended_trials) and study.name.strip().lower() in _DEFAULT_STUDY_NAMES:
+                missing.append((say("{what} of {n} of {trials} trials", what=fact, n=len(trials), trials=len(ended)), remedy))
+        if not any(t.facts.get("study") for t in ended) and study.name.strip().lower() in _DEFAULT_STUDY_NAMES:
             missing.append((say("a name of the study"), "Name the study."))
         if missing:
             missing += [] if study.spec.goal else [(say("a goal of the study"), "Write its goal into a study file.")]
@@ -124,9 +122,7 @@ class Tracking(Rule):
             advice = " ".join(remedy for _, remedy in missing)
             yield self._build_finding(study, message, advice, without_code + without_command, 1.0)
 
-    def _build_finding(
-        self, study: Study, message: Message, advice: str, trials: Sequence[Trial], confidence: float
-    ) -> Finding:
+    def _build_finding(self, study: Study, message: Message, advice: str, trials: list[Trial], confidence: float) -> Finding:
         rows: list[TableRow] = [("study", Name(study.name)), ("goal", study.spec.goal or "none"), ("trials", len(study.trials))]
         for best in study.ranked()[:1]:
             rows += [(f"best trial's {kind}", Code(value)) for kind, value in reproduction_facts(best)]

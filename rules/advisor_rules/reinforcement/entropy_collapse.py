@@ -179,13 +179,11 @@ class EntropyCollapse(Rule):
             collapses += [collapse] if collapse is not None else []
         return collapses
 
-    def _collapse_of_trial(
-        self, entry: LoggedSignal, index: int, reward_signal: LoggedSignal, reason: str
-    ) -> TrialCollapse | None:
+    def _collapse_of_trial(self, entry: LoggedSignal, index: int, rewards: LoggedSignal, reason: str) -> TrialCollapse | None:
         """Return the collapse of a trial's entropy at `index`; None if the collapse is not significant, or if the reward still
         rises."""
-        steps, entropy, reward = entry.curve.steps, entry.curve.values, reward_signal.curve.values
-        reward_index = int(np.searchsorted(reward_signal.curve.steps, steps[index]))
+        steps, entropy, reward = entry.curve.steps, entry.curve.values, rewards.curve.values
+        reward_index = int(np.searchsorted(rewards.curve.steps, steps[index]))
         if len(entropy) - index < 2 or len(reward) - reward_index < _MIN_REWARDS_FOR_TREND or index < 1:
             return None
         start, late_entropy = float(np.median(entropy[:_INITIAL_POINTS])), mean_level(entropy[index:])
@@ -204,8 +202,8 @@ class EntropyCollapse(Rule):
             start=start,
             share=late_entropy.mean / start,
             gain=gain / reward_range if reward_range > 0 else 0.0,
-            late_reward=_late_level(reward_signal).mean,
-            ceiling=_reward_ceiling(entry.curve, reward_signal.curve, int(steps[index])),
+            late_reward=_late_level(rewards).mean,
+            ceiling=_reward_ceiling(entry.curve, rewards.curve, int(steps[index])),
             p_value=p,
             reason=reason,
         )
@@ -220,11 +218,9 @@ class EntropyCollapse(Rule):
         zero_shares = study.curve(trial, "groups_without_advantage").finite.values
         if len(reward_sds) < MIN_SIGNAL_POINTS or len(zero_shares) < MIN_SIGNAL_POINTS:
             return ""
-        late_sd, late_zero_share = (
-            float(values[round(_LATE_START * len(values)) :].mean()) for values in (reward_sds, zero_shares)
-        )
+        late_sd, late_zeros = (float(values[round(_LATE_START * len(values)) :].mean()) for values in (reward_sds, zero_shares))
         max_sd = max(float(part.mean()) for part in np.array_split(reward_sds, 10))
-        prompts_differ = late_sd >= self.spread * max_sd and late_zero_share >= _MIN_ZERO_ADVANTAGE_SHARE
+        prompts_differ = late_sd >= self.spread * max_sd and late_zeros >= _MIN_ZERO_ADVANTAGE_SHARE
         return "some prompts are solved and others are not" if prompts_differ else ""
 
 

@@ -16,9 +16,7 @@ from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
 _GROUP_SIZE_PARAMETERS = ("num_generations", "group_size")
-_MIXED_REWARDS_ADVICE = (
-    "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
-)
+_MIXED_REWARDS = "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
 _FINDING_CONFIDENCE = 0.9
 """Confidence of a finding whose p-value is 0: the logged share is an exact count, and more groups with an advantage give more
 signal per step."""
@@ -113,9 +111,7 @@ class GroupsWithoutAdvantage(Rule):
         trial = Name(first.trial.name)
         return self.finding(
             say(text, share=mean_share, trial=trial, start=start_share, n=len(reported), of=Count(judged_count, "trial")),
-            action=say(_MIXED_REWARDS_ADVICE + size_advice, more=2 * group_size, size=group_size)
-            if group_size
-            else _MIXED_REWARDS_ADVICE,
+            action=say(_MIXED_REWARDS + size_advice, more=2 * group_size, size=group_size) if group_size else _MIXED_REWARDS,
             severity="warning",
             confidence=_FINDING_CONFIDENCE * (1 - p),
             trials=trials,
@@ -128,7 +124,7 @@ class GroupsWithoutAdvantage(Rule):
                     ("trials", say("{n} of {of}", n=len(reported), of=judged_count)),
                 ),
             ),
-            changes=(Advise(text=_MIXED_REWARDS_ADVICE), *change),
+            changes=(Advise(text=_MIXED_REWARDS), *change),
         )
 
 

@@ -177,9 +177,7 @@ class PolicyJumps(Rule):
             changes=changes,
         )
 
-    def _report_departures(
-        self, study: Study, departures: list[_ReferenceDeparture], judged_count: int, limit: float
-    ) -> Finding:
+    def _report_departures(self, study: Study, departures: list[_ReferenceDeparture], judged: int, limit: float) -> Finding:
         first, trials = departures[0], [d.trial for d in departures]
         metrics = (study.signals["policy_kl"], study.signals["policy_reward"])
         action, changes = _search_lower_rates(study)
@@ -194,7 +192,7 @@ class PolicyJumps(Rule):
                 before=Number(first.first_reward),
                 after=Number(first.late_reward),
                 n=len(departures),
-                of=Count(judged_count, "trial"),
+                of=Count(judged, "trial"),
             ),
             action=action,
             severity="warning",

@@ -12,9 +12,7 @@ from advisor.model.message import Count, Name, Number, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 
-_SYNC_WEIGHTS_ADVICE = (
-    "Check that the sampling engine gets the trainer's weights after each update, because the difference grows."
-)
+_SYNC_WEIGHTS = "Check that the sampling engine gets the trainer's weights after each update, because the difference grows."
 _MATCH_SAMPLING_ADVICE = (
     "Sample with the temperature and precision of the trainer, without limits such as top-p, and copy the weights more often."
 )
@@ -124,7 +122,7 @@ class RolloutMismatch(Rule):
                 n=len(significant),
                 of=Count(judged_count, "trial"),
             ),
-            action=_SYNC_WEIGHTS_ADVICE if grows else _MATCH_SAMPLING_ADVICE,
+            action=_SYNC_WEIGHTS if grows else _MATCH_SAMPLING_ADVICE,
             severity="warning",
             confidence=_FINDING_CONFIDENCE * (1 - p.value),
             trials=trials,

@@ -91,6 +91,6 @@ def _is_parameter_compared(study: Study, tried: Settings, name: str, levels: int
     return study.searched[name].role == "scientific" or (are_whole and not is_tuned)
 
 
-def has_distinct_values(positions: FloatArray) -> bool:
+def varies(positions: FloatArray) -> bool:
     """Return True if the positions (n,) have several distinct values; NaN counts as missing."""
     return len(np.unique(positions[np.isfinite(positions)])) > 1

@@ -51,9 +51,7 @@ def find_failure_corner(positions: FloatArray, failed: BoolArray, outside: IntAr
         return None
     rng = np.random.default_rng(SEED)
     labels = np.vstack([failed, rng.permuted(np.tile(failed, (N_PERMUTATIONS, 1)), axis=1)])
-    halves = [
-        [(side, m) for side in _RANGE_SIDES for m in _masks_beyond_thresholds(positions[:, axis], side)] for axis in range(d)
-    ]
+    halves = [[(side, m) for side in _RANGE_SIDES for m in _masks_beyond(positions[:, axis], side)] for axis in range(d)]
     is_examined = _choose_axes_to_pair(halves, labels)
     highest, best = np.zeros(len(labels)), 0.0
     corner: tuple[tuple[int, int], tuple[RangeSide, RangeSide], BoolArray] | None = None
@@ -73,10 +71,8 @@ def find_failure_corner(positions: FloatArray, failed: BoolArray, outside: IntAr
     if corner is None:
         return None
     axes, sides, mask = corner
-    failed_here = mask & failed
-    first, second = (
-        float(u.min() if side == "high" else u.max()) for u, side in zip(positions[failed_here][:, axes].T, sides, strict=True)
-    )
+    at = positions[mask & failed][:, axes].T
+    first, second = (float(u.min() if side == "high" else u.max()) for u, side in zip(at, sides, strict=True))
     return FailureCorner(axes, sides, (first, second), mask, best, float(np.mean(highest >= best - 1e-9)))
 
 
@@ -94,7 +90,7 @@ def _choose_axes_to_pair(halves: list[list[tuple[RangeSide, BoolArray]]], labels
     return np.asarray(ranks < _MAX_PAIRED_AXES, dtype=np.bool_)
 
 
-def _masks_beyond_thresholds(at: FloatArray, side: RangeSide) -> list[BoolArray]:
+def _masks_beyond(at: FloatArray, side: RangeSide) -> list[BoolArray]:
     distinct = np.unique(at[np.isfinite(at)])
     if len(distinct) < 2:
         return []
@@ -111,13 +107,11 @@ def _log_likelihood_ratios(inside: BoolArray, failed: BoolArray) -> FloatArray:
     scores = np.zeros(bad.shape)
     region, labels = np.nonzero((2 * bad >= total) & (total > 0))  # usually few regions contain that many failed trials
     b, t, of = bad[region, labels], total[region, 0], m[labels]
-    scores[region, labels] = (
-        _max_log_likelihood(b, t) + _max_log_likelihood(of - b, n - t) - _max_log_likelihood(of, np.array(float(n)))
-    )
+    scores[region, labels] = _log_likelihood(b, t) + _log_likelihood(of - b, n - t) - _log_likelihood(of, np.array(float(n)))
     return scores
 
 
-def _max_log_likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:
+def _log_likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(total > 0, bad / total, 0.0)
         terms = bad * np.log(share) + (total - bad) * np.log1p(-share)

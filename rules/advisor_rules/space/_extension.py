@@ -12,7 +12,7 @@ from advisor.computed.space.settings import Settings
 from advisor.model.space import RangeSide, as_number, round_outwards
 from advisor.model.study import Study
 from advisor.model.words import plain_number, setting
-from advisor.stats import boundaries
+from advisor.stats.boundaries import AxisResponse
 from advisor.stats.surface import compress_costs
 from advisor_rules.space import _regularisers
 
@@ -32,9 +32,7 @@ class ExtendedRange(NamedTuple):
     why: str
 
 
-def extend_range_end(
-    study: Study, tried: Settings, name: str, side: RangeSide, response: boundaries.AxisResponse
-) -> ExtendedRange | None:
+def extend_range_end(study: Study, tried: Settings, name: str, side: RangeSide, response: AxisResponse) -> ExtendedRange | None:
     """Return the range with one end moved outwards; None if the range cannot be extended at this end."""
     domain = study.spec.parameters[name]
     step = response.low_turn_distance if side == "low" else response.high_turn_distance
@@ -51,11 +49,9 @@ def extend_range_end(
     if side == "low" and (off_value := _regularisers.off_value_below(name, domain)) is not None:
         low, limit = off_value, extension.ExtensionLimit(off_value, f"a study without {name} shows the benefit of {name}")
     old_end, new_end = (domain.high, high) if side == "high" else (domain.low, low)
-    turning_value = (
-        math.inf if not math.isfinite(step) else as_number(domain.value_at_position(1 + step if side == "high" else -step))
-    )
+    turn = math.inf if not math.isfinite(step) else as_number(domain.value_at_position(1 + step if side == "high" else -step))
     why = f"Better trials lie towards the {'upper' if side == 'high' else 'lower'} end, {setting(old_end)}. "
-    why += _why_range_moves(as_number(old_end), new_end, turning_value, side, limit)
+    why += _why_range_moves(as_number(old_end), new_end, turn, side, limit)
     other_end = _move_opposite_end(study, tried, name, (low, high), side)
     if other_end is None:
         return ExtendedRange(low, high, why)

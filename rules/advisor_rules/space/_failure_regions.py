@@ -118,10 +118,8 @@ def _failing_trials_text(failed: int, total: int, place: MessagePart) -> Message
 
 
 def _best_settings(tried: settings.Settings) -> IntArray:
-    number = min(
-        max(MIN_BEST_SETTINGS, math.ceil(MIN_BEST_SETTINGS_SHARE * len(tried))),
-        int(MAX_BEST_SETTINGS_SHARE * tried.result_count),
-    )
+    number = max(MIN_BEST_SETTINGS, math.ceil(MIN_BEST_SETTINGS_SHARE * len(tried)))
+    number = min(number, int(MAX_BEST_SETTINGS_SHARE * tried.result_count))
     return np.argsort(tried.costs, kind="stable")[: max(number, 1)]
 
 

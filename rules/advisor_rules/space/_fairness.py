@@ -10,7 +10,7 @@ from scipy import stats
 
 from advisor.model.space import BoolArray, FloatArray, IntArray, RangeSide
 from advisor.stats import best_of, boundaries, ranks
-from advisor_rules.space._compared_values import has_distinct_values
+from advisor_rules.space._compared_values import varies
 
 MAX_UNLIKELY_END_PROBABILITY = 0.1
 """Maximum probability that the best value lies at the end of a range at which the rule excludes a best value there."""
@@ -101,13 +101,10 @@ def _find_inner_ends(own: FloatArray, rest: FloatArray, level: float) -> list[tu
     if len(np.unique(own)) < 2:
         return []
     low, high = float(own.min()), float(own.max())
-    sides: list[tuple[RangeSide, float, int]] = [
-        ("low", low, int(np.sum(rest < low))),
-        ("high", high, int(np.sum(rest > high))),
-    ]
+    both: list[tuple[RangeSide, float, int]] = [("low", low, int(np.sum(rest < low))), ("high", high, int(np.sum(rest > high)))]
     ends = [
         (side, at, beyond, best_of.chance_of_drawing_no_target(len(own) + len(rest), len(own), beyond))
-        for side, at, beyond in sides
+        for side, at, beyond in both
         if beyond >= max(1.0, _MIN_SHARE_BEYOND_END * len(rest))
     ]
     return [end for end in ends if end[3] <= level]
@@ -142,12 +139,10 @@ def find_groups_with_narrow_range(
     found = []
     for group in losers:
         mask = groups == group
-        own_axes = _varied_axes(numeric, mask)
-        for end in (
-            boundaries.ends_with_clusters(own_axes, [], costs[mask], edge, certainty, level / len(losers)) if own_axes else []
-        ):
+        own = _varied_axes(numeric, mask)
+        for end in boundaries.ends_with_clusters(own, [], costs[mask], edge, certainty, level / len(losers)) if own else []:
             if _chance_of_end(fits[end.axis], end.side) <= MAX_UNLIKELY_END_PROBABILITY:
-                p = len(losers) * max(end.p_value, _p_of_equal_clustering(numeric[end.axis], costs, mask, is_winner, end.side))
+                p = len(losers) * max(end.p_value, _p_of_equal_clusters(numeric[end.axis], costs, mask, is_winner, end.side))
                 if p <= level:
                     found.append((group, end._replace(p_value=p)))
     return sorted(found, key=lambda f: (f[1].p_value, -f[1].probability, f[0], f[1].axis))
@@ -155,13 +150,11 @@ def find_groups_with_narrow_range(
 
 def _varied_axes(numeric: list[FloatArray], mine: BoolArray) -> list[FloatArray]:
     """Return the positions of a group's points on each axis, NaN on an axis with only one value; empty if there is no other."""
-    own = [np.where(has_distinct_values(u[mine]), u[mine], np.nan) for u in numeric]
-    return own if any(map(has_distinct_values, own)) else []
+    own = [np.where(varies(u[mine]), u[mine], np.nan) for u in numeric]
+    return own if any(map(varies, own)) else []
 
 
-def _p_of_equal_clustering(
-    positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: RangeSide
-) -> float:
+def _p_of_equal_clusters(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: RangeSide) -> float:
     """Return the permutation p-value of the hypothesis that the good points of one group lie no closer to the given end than
     the good points of the other group. Points are ranked within their own group, so an overall difference has no effect."""
     has_value = np.isfinite(positions)
@@ -206,11 +199,9 @@ def find_small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, 
         p = float(stats.binom.cdf(len(own_costs), len(own_costs) + len(best_costs), 0.5)) * (len(labels) - 1)
         if group == best or p > level or (len(own_costs) and own_costs.min() <= best_costs.min()):
             continue
-        lead_chance = (
-            best_of.chance_of_better_trial(best_costs, len(own_costs), float(own_costs.min())) if len(own_costs) else 0.0
-        )
-        if lead_chance < certainty:
-            small_groups.append(SmallGroup(group, best, len(own_costs), len(best_costs), lead_chance, p))
+        chance = best_of.chance_of_better_trial(best_costs, len(own_costs), float(own_costs.min())) if len(own_costs) else 0.0
+        if chance < certainty:
+            small_groups.append(SmallGroup(group, best, len(own_costs), len(best_costs), chance, p))
     return sorted(small_groups, key=lambda o: (o.lead_probability, o.p_value, o.group))
 
 
@@ -232,24 +223,21 @@ def find_stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> l
     labels = np.unique(groups).tolist()
     stuck_groups = []
     for group in labels:
-        own, other_costs = np.sort(costs[is_finite & (groups == group)]), costs[is_finite & (groups != group)]
+        own, others = np.sort(costs[is_finite & (groups == group)]), costs[is_finite & (groups != group)]
         count = math.ceil(_NEARLY_ALL_SHARE * len(own))
-        if count < _MIN_EQUAL_RESULTS or len(other_costs) < _MIN_EQUAL_RESULTS:
+        if count < _MIN_EQUAL_RESULTS or len(others) < _MIN_EQUAL_RESULTS:
             continue
         ranges = own[count - 1 :] - own[: len(own) - count + 1]
-        equal_costs = own[int(ranges.argmin()) :][:count]
-        if not (
-            np.ptp(equal_costs) <= _MAX_EQUAL_RESULTS_RANGE * float(np.std(other_costs))
-            and equal_costs[0] > float(np.median(other_costs))
-        ):
+        equal = own[int(ranges.argmin()) :][:count]
+        if not (np.ptp(equal) <= _MAX_EQUAL_RESULTS_RANGE * float(np.std(others)) and equal[0] > float(np.median(others))):
             continue
-        all_costs = np.concatenate([own, other_costs])
-        n_close = int(np.sum((all_costs >= equal_costs[0]) & (all_costs <= equal_costs[-1])))
+        all_costs = np.concatenate([own, others])
+        n_close = int(np.sum((all_costs >= equal[0]) & (all_costs <= equal[-1])))
         # The window of equal results was placed to fit the group's results. The p-value is therefore corrected for all windows
         # that start at one of these results.
         p = len(all_costs) * len(labels) * math.comb(n_close, count) / math.comb(len(all_costs), count)
         if p <= level:
-            stuck_groups.append(UntrainedGroup(group, count, p, float(np.median(equal_costs))))
+            stuck_groups.append(UntrainedGroup(group, count, p, float(np.median(equal))))
     return sorted(stuck_groups, key=lambda s: (s.p_value, s.group))
 
 

@@ -132,14 +132,12 @@ def p_of_unrelated_costs(positions: FloatArray, costs: FloatArray, level: float 
     if not len(starts):
         return 1.0
     rng = np.random.default_rng(SEED)
-    observed_contrast = _compute_best_contrasts(scores[None, order], borders, starts, ends)[0]
+    observed = _compute_best_contrasts(scores[None, order], borders, starts, ends)[0]
     n_as_good = n_draws = 1
     first_batch = [_FIRST_BATCH_PERMUTATIONS] if 10 * level * _FIRST_BATCH_PERMUTATIONS < 1 else []
     for size in [*first_batch, *[_N_PERMUTATIONS] * _MAX_PERMUTATION_BATCHES]:
         permuted_scores = rng.permuted(np.tile(scores, (size, 1)), axis=1)
-        n_as_good += int(
-            np.sum(_compute_best_contrasts(permuted_scores[:, order], borders, starts, ends) >= observed_contrast - 1e-9)
-        )
+        n_as_good += int(np.sum(_compute_best_contrasts(permuted_scores[:, order], borders, starts, ends) >= observed - 1e-9))
         n_draws += size
         if n_as_good > 1 or 1 / n_draws <= level:
             break

@@ -61,12 +61,10 @@ def loss_of_halving(costs: FloatArray) -> HalvingLoss:
     return HalvingLoss(loss * float(largest), shape)
 
 
-def _chances_below_rank(total: int, number_drawn: float) -> FloatArray:
-    """Return the probability that the best of `number_drawn` of `total` trials has a rank worse than 1, 2, ..., total - 1."""
+def _chances_below_rank(total: int, drawn: float) -> FloatArray:
+    """Return the probability that the best of `drawn` of `total` trials has a rank worse than 1, 2, ..., total - 1."""
     n_worse = total - np.arange(1, total, dtype=np.float64)
-    is_possible = n_worse >= number_drawn - 1e-9
+    is_possible = n_worse >= drawn - 1e-9
     n_worse = np.where(is_possible, n_worse, total)
-    chance = np.exp(
-        gammaln(n_worse + 1) - gammaln(n_worse - number_drawn + 1) - gammaln(total + 1) + gammaln(total - number_drawn + 1)
-    )
+    chance = np.exp(gammaln(n_worse + 1) - gammaln(n_worse - drawn + 1) - gammaln(total + 1) + gammaln(total - drawn + 1))
     return np.asarray(np.where(is_possible, chance, 0.0), dtype=np.float64)

@@ -11,23 +11,12 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, DropValues, FixParameter
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import (
-    Count as CountOf,
-    Message,
-    MessagePart,
-    Name,
-    Number,
-    Objective,
-    Percent,
-    Setting,
-    list_message,
-    say,
-)
+from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Percent, Setting, list_message, say
 from advisor.model.space import is_training_length
 from advisor.model.study import Study
 from advisor.stats import difference, group_effect, ranks
 from advisor_rules.space import _compared_values
-from advisor_rules.space._compared_values import ComparedValues, has_distinct_values
+from advisor_rules.space._compared_values import ComparedValues, varies
 
 
 class ScientificEffect(Rule):
@@ -97,10 +86,8 @@ class ScientificEffect(Rule):
                 raise MissingData(reasons[0])
             raise MissingData("the study compares no values of a scientific hyperparameter", needs="design")
         for question in questions:
-            finding = self._build_answer_finding(
-                study, question, tried.corrected_level(self.false_alarms) / question.comparable_parameter_count
-            )
-            yield sampler.weaken_if_adaptive(study, finding)
+            level = tried.corrected_level(self.false_alarms) / question.comparable_parameter_count
+            yield sampler.weaken_if_adaptive(study, self._build_answer_finding(study, question, level))
 
     def _collect_comparisons(self, study: Study, tried: settings.Settings) -> tuple[list[_ValueComparison], list[str]]:
         """Return the comparisons of values, and messages about missing data for comparisons that could not be made."""
@@ -163,7 +150,7 @@ class ScientificEffect(Rule):
 
     def _evidence_table(
         self, study: Study, question: _ValueComparison, texts: dict[int, Message]
-    ) -> Iterator[tuple[str, MessagePart]]:
+    ) -> Iterator[tuple[str, Message]]:
         for g, group in enumerate(question.groups):
             best = Objective(study.objective_value(float(np.median(question.effect.best_costs[:, g]))))
             results = say("{value}, from {results}", value=best, results=question.count_results(group))
@@ -204,12 +191,8 @@ def _compare_values(comparison: ComparedValues, groups: list[int], *, asked: int
     is_used = np.isfinite(comparison.costs) & np.isin(comparison.groups, groups)
     index = np.searchsorted(groups, comparison.groups[is_used]).astype(np.int64)
     costs = comparison.costs[is_used]
-    numeric = [
-        u[is_used]
-        for n, u in comparison.numeric_positions.items()
-        if has_distinct_values(u[is_used]) and not is_training_length(n)
-    ]
-    choices = [u[is_used] for u in comparison.choice_indices.values() if has_distinct_values(u[is_used])]
+    numeric = [u[is_used] for n, u in comparison.numeric_positions.items() if varies(u[is_used]) and not is_training_length(n)]
+    choices = [u[is_used] for u in comparison.choice_indices.values() if varies(u[is_used])]
     if len(numeric) + len(choices) > others:
         strong_axes = np.argsort(ranks.log_p_values_of_axes(numeric, choices, costs), kind="stable")[:others]
         choices = [u for i, u in enumerate(choices, len(numeric)) if i in strong_axes]

@@ -162,12 +162,8 @@ class SpaceBoundary(Rule):
         responses = boundaries.fit_responses(numeric, choices, boundaries.truncate_at_median(tried.costs), self.edge)
         for end in ends:
             name, response = axes[end.axis], responses[end.axis]
-            doubtful = end.p_value_among_successful_trials > level and end.probability < self.certainty
-            if (
-                doubtful
-                or _trials_fail_beyond_best(tried, name, end.side)
-                or _optimum_lies_inside(study, tried, name, end.side)
-            ):
+            weak = end.p_value_among_successful_trials > level and end.probability < self.certainty
+            if weak or _trials_fail_beyond_best(tried, name, end.side) or _optimum_lies_inside(study, tried, name, end.side):
                 continue
             moved = _extension.extend_range_end(study, tried, name, end.side, response)
             if moved is not None:

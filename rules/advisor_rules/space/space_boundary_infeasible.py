@@ -84,15 +84,12 @@ class SpaceBoundaryInfeasible(Rule):
         best = int(np.nanargmin(tried.costs[fits]))
         positions = np.stack(list(tried.numeric.values()), axis=1)[fits]
         reported: set[str] = set()
+        level = tried.corrected_level(self.false_alarms)
         for region in outliers.find_failure_regions(
             positions, tried.failed[fits], purity=self.purity, best=best, near=near, sides=sides
         ):
             name = names[region.axis]
-            if (
-                region.failed_count >= self.least_failed
-                and region.p_value <= tried.corrected_level(self.false_alarms)
-                and name not in reported
-            ):
+            if region.failed_count >= self.least_failed and region.p_value <= level and name not in reported:
                 reported.add(name)
                 yield self._build_finding(study, tried, name, region, name == rate)
 

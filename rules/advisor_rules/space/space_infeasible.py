@@ -30,9 +30,7 @@ from advisor_rules.space import _failure_regions, _rows
 
 BUG_ADVICE = "Look for a bug in the training code or the data: trials fail in every part of the search space."
 FREE_MEMORY_ADVICE = "Free memory first: use smaller batches (with gradient accumulation), a smaller model or lower precision."
-UNEXPLAINED_FAILURES_ADVICE = (
-    "Look at why the failed trials failed: no single hyperparameter clearly separates them from the others."
-)
+UNEXPLAINED_ADVICE = "Look at why the failed trials failed: no single hyperparameter clearly separates them from the others."
 
 
 class SpaceInfeasible(Rule):
@@ -173,7 +171,7 @@ class SpaceInfeasible(Rule):
             if (higher := _failure_regions.search_higher_rates(study, self.false_alarms)) is not None:
                 action = _rows.range_advice("Search higher values of {name}", higher.parameter, higher.low, higher.high)
                 return severity, action, (higher,)
-        text = _advise_on_few_failed_settings(study) or higher_rates or UNEXPLAINED_FAILURES_ADVICE
+        text = _advise_on_few_failed_settings(study) or higher_rates or UNEXPLAINED_ADVICE
         if 2 * failed.out_of_memory.sum() > failed.has_failed.sum():
             text = FREE_MEMORY_ADVICE
         elif everywhere and not higher_rates:
@@ -190,13 +188,11 @@ def _advise_higher_learning_rates(study: Study, failed: failures.FailureMasks) -
     found, best = searched_learning_rates(study), study.ranked()[:1]
     if found is None or not best or (failed.has_failed & ~failed.stuck).any():
         return ""
-    rates = found[1]
+    name, rates = found
     bad, others = rates[study.ended & failed.has_failed], rates[study.ended & ~failed.has_failed]
     if not len(bad) or not bad.max() < rates[best[0].index] or not np.median(bad) < np.median(others):
         return ""
-    return (
-        f"Search higher values of {found[0]}, or train longer: the trials that learned nothing have lower ones than the best."
-    )
+    return f"Search higher values of {name}, or train longer: the trials that learned nothing have lower ones than the best."
 
 
 def _masks_by_failure_kind(study: Study, failed: failures.FailureMasks) -> tuple[tuple[str, BoolArray], ...]:

@@ -224,10 +224,8 @@ def _optimum_intervals(tried: Settings) -> dict[str, tuple[float, float]]:
     choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
     levels = np.cumsum([len(np.unique(u)) for u in choices])
     used_choices = list(itertools.compress(choices, 2 * levels <= len(tried)))
-    responses = boundaries.fit_responses(
-        list(tried.numeric.values()), used_choices, ranks.log_rank_scores(tried.costs), edge=0.1
-    )
-    return {name: response.optimum for name, response in zip(tried.numeric, responses, strict=True)}
+    fits = boundaries.fit_responses(list(tried.numeric.values()), used_choices, ranks.log_rank_scores(tried.costs), edge=0.1)
+    return {name: response.optimum for name, response in zip(tried.numeric, fits, strict=True)}
 
 
 def _settings_with_parameter(tried: Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:

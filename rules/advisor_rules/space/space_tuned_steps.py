@@ -58,14 +58,12 @@ class SpaceTunedSteps(Rule):
         for name in names:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
             lengths[~(lengths > 0)] = np.nan  # -1 means that another hyperparameter sets the length.
-            if (name in study.searched or name in study.lengths) and self._is_length_tuned(
-                lengths[is_judged], batches[is_judged]
-            ):
+            if (name in study.searched or name in study.lengths) and self._is_tuned(lengths[is_judged], batches[is_judged]):
                 yield self._build_finding(study, name, np.where(is_judged, lengths, np.nan))
         if names:
             return
         logged_lengths = np.array([t.fact("max_train_steps") for t in study.trials])
-        if self._is_length_tuned(logged_lengths[is_judged], batches[is_judged]):
+        if self._is_tuned(logged_lengths[is_judged], batches[is_judged]):
             yield self._build_finding(study, None, np.where(is_judged, logged_lengths, np.nan))
         last_steps = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t))]
         if not np.isfinite(logged_lengths).any() and last_steps and min(last_steps) < (1 - self.small) * max(last_steps):
@@ -73,7 +71,7 @@ class SpaceTunedSteps(Rule):
                 "trials end at different steps and none logged its planned length; log it as max_train_steps", needs="facts"
             )
 
-    def _is_length_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
+    def _is_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
         examples = (lengths * batches)[np.isfinite(lengths)]
         # The result is False if a batch size is NaN; trials with an unknown length are left out.
         are_equal = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()

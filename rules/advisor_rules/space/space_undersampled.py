@@ -109,9 +109,8 @@ class SpaceUndersampled(Rule):
         gains = np.minimum(more_results.gains, min(validation.distance_to_perfect_score(study), halving.interval(0.95)[1]))
         probability = float(np.mean(gains > (limit if is_noise_known else np.maximum(limit, more_results.noise_sd))))
         if probability >= (0.5 if on_grid else self.possible):
-            yield sampler.weaken_if_adaptive(
-                study, self._build_finding(study, tried, halving, limit, gains, probability, known=is_noise_known)
-            )
+            finding = self._build_finding(study, tried, halving, limit, gains, probability, known=is_noise_known)
+            yield sampler.weaken_if_adaptive(study, finding)
 
     def _acceptable_loss(self, tried: settings.Settings) -> float:
         ordered = np.sort(tried.costs)  # NaN costs come last in the order.
@@ -176,9 +175,8 @@ class SpaceUndersampled(Rule):
 def _expected_improvement(study: Study, gains: FloatArray, limit: float, matters: float, *, known: bool) -> Message:
     low, mean, high = (Number(float(x), 2) for x in (np.quantile(gains, 0.1), gains.mean(), np.quantile(gains, 0.9)))
     gain = say("at most about {high}", high=high)
-    if (
-        low.value < mean.value < high.value
-    ):  # If the three values are not in this order, only an upper bound of the gain is known.
+    # If the three values are not in this order, only an upper bound of the gain is known.
+    if low.value < mean.value < high.value:
         gain = say("about {mean} (80 % interval {low} to {high})", mean=mean, low=low, high=high)
     text = (
         "Twice as many trials would improve the best {metric} by {gain}. The probability that they gain more than "

@@ -110,7 +110,7 @@ class UnfairComparison(Rule):
         else:
             # At the full significance level, this test raised too many false alarms in simulated studies.
             own = _fairness.find_groups_with_narrow_range(groups, numeric, costs, level=level / 2, **limits)
-            yield from (self._report_narrow_range(study, comparison, *found) for found in own[:1])
+            yield from (self._report_narrow(study, comparison, *found) for found in own[:1])
         for few in _fairness.find_small_groups(groups, costs, certainty=self.certainty, level=level)[:1]:
             if few.group not in {f.group for f in failing}:
                 yield self._report_too_few_trials(comparison, few)
@@ -118,14 +118,12 @@ class UnfairComparison(Rule):
     def _report_partial_range(self, study: Study, comparison: ComparedValues, end: _fairness.PartlyTriedGroup) -> Finding:
         label, size, shown = comparison.describe_group(end.group)
         axis, rest = list(comparison.numeric_positions)[end.axis], len(comparison.groups) - size
-        end_value = as_number(study.spec.parameters[axis].value_at_position(end.end_position))
+        at = as_number(study.spec.parameters[axis].value_at_position(end.end_position))
         more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
         # In the shared range, every value gets as many trials per decade or unit as it had in its own range.
         trials = math.ceil(len(comparison.values) * size / max(end.range_share, 0.25))
-        why = say(
-            f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}", who=label, axis=Name(axis), at=end_value
-        )
+        why = say(f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}", who=label, axis=Name(axis), at=at)
         text = f"{{why}}. {{count}} of {{rest}} other settings have a {beyond} {{axis}}."
         names = {"name": Name(comparison.name), "axis": Name(axis)}
         advice = "Compare the values of {name} again in {trials} trials, with one range of {axis} for all values."
@@ -142,7 +140,7 @@ class UnfairComparison(Rule):
                     axis,
                     say("{who} was tried in only a part of the range of {axis}.", who=label, axis=Name(axis)),
                     shown,
-                    lines={f"end of the own range of {label}": end_value},
+                    lines={f"end of the own range of {label}": at},
                 ),
                 table(
                     ("settings", say("{size} of {who}, {rest} others", size=size, who=label, rest=rest)),
@@ -156,9 +154,7 @@ class UnfairComparison(Rule):
             ),
         )
 
-    def _report_narrow_range(
-        self, study: Study, comparison: ComparedValues, group: int, end: boundaries.ClusterAtEnd
-    ) -> Finding:
+    def _report_narrow(self, study: Study, comparison: ComparedValues, group: int, end: boundaries.ClusterAtEnd) -> Finding:
         axis, (label, _, shown) = list(comparison.numeric_positions)[end.axis], comparison.describe_group(group)
         domain, name = study.spec.parameters[axis], Name(axis)
         trend = f"is best at the {end.side}est {{axis}} that it was tried with, and still improves in that direction"

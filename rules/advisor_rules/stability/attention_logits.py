@@ -170,10 +170,8 @@ def _p_value_of_worse_results(study: Study, trial: Trial, best: Trial, material:
     costs, best_costs = study.cost_curve(trial).finite, study.cost_curve(best).finite
     gain = float(best_costs.values[0] - best_costs.values.min())
     second_half = slice(len(costs) // 2, None)
-    differences: FloatArray = costs.values[second_half] - np.interp(
-        costs.steps[second_half], best_costs.steps, best_costs.values
-    )
-    return mean_level(differences).p_value_above(material * gain) if len(differences) >= 2 else None
+    gaps: FloatArray = costs.values[second_half] - np.interp(costs.steps[second_half], best_costs.steps, best_costs.values)
+    return mean_level(gaps).p_value_above(material * gain) if len(gaps) >= 2 else None
 
 
 def _choose_action(study: Study, good: Sequence[_LogitLevels], large_levels: Sequence[_LogitLevels]) -> Message:

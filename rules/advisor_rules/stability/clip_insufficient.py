@@ -64,15 +64,13 @@ class ClipInsufficient(RuleNearBestRate):
 
     def check(self, study: Study) -> Iterator[Finding]:
         near_best = instability.trials_near_best_rate(study, self.reach)
-        thresholds = [
-            c for t in near_best.trials[: self.trials] if (c := clipping.read_clipping_threshold(study, t)) is not None
-        ]
-        if not thresholds:
+        known = [c for t in near_best.trials[: self.trials] if (c := clipping.read_clipping_threshold(study, t)) is not None]
+        if not known:
             raise MissingData(
                 "no trial recorded its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)",
                 needs="facts",
             )
-        clipped = [c for c in thresholds if math.isfinite(c.threshold) or c.clipped_share > 0]
+        clipped = [c for c in known if math.isfinite(c.threshold) or c.clipped_share > 0]
         if not clipped:
             return
         losses = loss_blowups.study_instability(
@@ -110,13 +108,11 @@ class ClipInsufficient(RuleNearBestRate):
                     outlier_trials.append((trial, outliers, int(curve.steps[outliers.indices[0]])))
         if not outlier_trials:
             return None
-        worst_trial, outliers, step = max(outlier_trials, key=lambda s: s[1].largest_ratio)
+        worst, outliers, step = max(outlier_trials, key=lambda s: s[1].largest_ratio)
         text = "The gradient norm of {trial}{at} reaches {times} times its running median"
-        statement = say(
-            text, trial=Name(worst_trial.trial.name), at=near.rate_text(worst_trial.trial), times=outliers.largest_ratio
-        )
+        statement = say(text, trial=Name(worst.trial.name), at=near.rate_text(worst.trial), times=outliers.largest_ratio)
         p = min(outliers.p_value * 2 * len(clipping_trials), 1.0)
-        return _WorstInstability(worst_trial, statement, study.signals["grad_norm"], step, p, len(outlier_trials))
+        return _WorstInstability(worst, statement, study.signals["grad_norm"], step, p, len(outlier_trials))
 
     def _build_finding(self, study: Study, worst: _WorstInstability, clip_count: int) -> Finding:
         """`clip_count` is the number of trials that clip their gradients."""

@@ -14,17 +14,13 @@ from advisor.model.message import Percent, say
 from advisor.model.study import Study
 from advisor_rules.stability._unstable import RuleNearBestRate, UnstableTrials, advise_lower_rates, find_unstable_trials
 
-_WARMUP_ADVICE = (
-    "Warm up the learning rate over the fewest steps that keep training stable. Lower the rate only as a last resort."
-)
+_WARM_UP = "Warm up the learning rate over the fewest steps that keep training stable. Lower the rate only as a last resort."
 _LOWER_RATES_ADVICE = "Sweep lower learning rates. If the best rates are just below the unstable ones, warm up."
 """Advice if only a single setting was tried, so that it is unknown if its learning rate is far too high."""
 _HARMLESS_INSTABILITY_ADVICE = (
     "These trials end as well as the best trial, so change nothing; before you search higher learning rates, warm up."
 )
-_HIGHER_RATES_ADVICE = (
-    "Search higher learning rates first: results improve up to the highest rate, so no lower rate needs a warmup."
-)
+_HIGHER_RATES = "Search higher learning rates first: results improve up to the highest rate, so no lower rate needs a warmup."
 
 
 class StabilityEarly(RuleNearBestRate):
@@ -118,9 +114,9 @@ class StabilityEarly(RuleNearBestRate):
         message, lower_rates = unstable.instability_message, unstable.search_lower_rates(study, self.false_alarms)
         severity, note_advice = _choose_severity(study, unstable), _HARMLESS_INSTABILITY_ADVICE
         if unstable.improves_with_higher_rates(study, self.false_alarms):
-            severity, note_advice = "note", _HIGHER_RATES_ADVICE
+            severity, note_advice = "note", _HIGHER_RATES
         several_settings = len({repeats.key(t) for t in study.trials}) > 1
-        advice = note_advice if severity == "note" else _WARMUP_ADVICE if several_settings else _LOWER_RATES_ADVICE
+        advice = note_advice if severity == "note" else _WARM_UP if several_settings else _LOWER_RATES_ADVICE
         lowest_rate = min((peak_learning_rate(study, t) for t in unstable.trials), default=math.nan)
         changes = () if severity == "note" else instability.warmup_changes(lowest_rate)
         text = "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps"
@@ -154,16 +150,14 @@ def _require_early_losses(study: Study, blowups: Sequence[loss_blowups.TrialInst
     """Raise MissingData if no trial logged enough early points to be called stable."""
     if any(b.judged_point_count for b in blowups):
         return
-    start_text = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
+    start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
     if loss_blowups.may_losses_rise(study):
         metric = study.spec.objective.metric
         raise MissingData(
             f"the training losses of such runs need not fall, and no trial evaluated {metric} {loss_blowups.MIN_EARLY_POINTS} "
-            f"times within {start_text}; evaluate more often in this part"
+            f"times within {start}; evaluate more often in this part"
         )
-    reason = (
-        f"no trial logged {loss_blowups.MIN_EARLY_POINTS} losses within {start_text}" if blowups else "no trial logged a loss"
-    )
+    reason = f"no trial logged {loss_blowups.MIN_EARLY_POINTS} losses within {start}" if blowups else "no trial logged a loss"
     raise MissingData(
         f"{reason}; log the training loss at every step of the first {instability.PROBE_STEPS}", needs="train_loss"
     )

@@ -65,12 +65,10 @@ class ScheduleAdHoc(Rule):
                 "training hook does)",
                 needs="learning_rate",
             )
-        watching_schedules = [s for s in good_schedules if s.logged_kind == "plateau"]
-        if watching_schedules and 2 * len(watching_schedules) >= len(good_schedules):
+        watching = [s for s in good_schedules if s.logged_kind == "plateau"]
+        if watching and 2 * len(watching) >= len(good_schedules):
             predicate = say("lowered by a scheduler that watches a metric, so chance decides when the rate falls")
-            yield self._build_finding(
-                study, good_schedules, watching_schedules, predicate, 0.95 * len(watching_schedules) / len(good_schedules)
-            )
+            yield self._build_finding(study, good_schedules, watching, predicate, 0.95 * len(watching) / len(good_schedules))
             return
         unlogged = [s for s in good_schedules if s.logged_kind is None]
         reaction = _find_metric_reaction(study, unlogged)
@@ -86,21 +84,19 @@ class ScheduleAdHoc(Rule):
     def _build_finding(
         self,
         study: Study,
-        good_schedules: list[Schedule],
+        good: list[Schedule],
         reported: list[Schedule],
         predicate: Message,
         confidence: float,
         rows: tuple[tuple[str, MessagePart], ...] = (),
     ) -> Finding:
         trials, metric = [s.trial for s in reported], study.signals.get("learning_rate")
-        evidence: list[Evidence] = [
-            table(("logged schedules", join_items(s.logged_kind or "none" for s in good_schedules)), *rows)
-        ]
+        evidence: list[Evidence] = [table(("logged schedules", join_items(s.logged_kind or "none" for s in good)), *rows)]
         if metric is not None:
             marks = [Mark(trial=s.trial.id, step=int(at), label="lowered") for s in reported for at in s.stair_fall_steps()[:4]]
             evidence.insert(0, curve_plot(metric, say("The learning rate is {how}.", how=predicate), trials, marks=marks))
-        trials_text = say("{many} of the {good} best trials", many=len(reported), good=len(good_schedules))
-        which_trials = trials_text if len(good_schedules) > 1 else Name(trials[0].name)
+        trials_text = say("{many} of the {good} best trials", many=len(reported), good=len(good))
+        which_trials = trials_text if len(good) > 1 else Name(trials[0].name)
         return self.finding(
             say("The learning rate of {trials} is {how}.", trials=which_trials, how=predicate),
             action="Fix the schedule before training: a cosine or a straight line to zero. Otherwise document the rule by "

@@ -118,11 +118,7 @@ class StepPosition(Rule):
         p_late = estimates.chance_of_at_least(len(late), np.array([b.chance_of_late_best(self.late) for b in best_steps]))
         if latest <= self.early and self.early ** len(best_steps) <= self.false_alarms:
             yield self._report_early_best(study, best_steps, self.early ** len(best_steps))
-        elif (
-            latest <= self.half
-            and latest ** len(best_steps) <= self.false_alarms
-            and self._most_trials_overfit(study, best_steps)
-        ):
+        elif latest <= self.half and latest ** len(best_steps) <= self.false_alarms and self._most_overfit(study, best_steps):
             settings.require_unpruned(study)
             new_steps = round_up_steps(self.spare * _latest_best_step(study))
             if new_steps <= (1 - self.saved) * np.median([b.steps for b in best_steps]):
@@ -180,7 +176,7 @@ class StepPosition(Rule):
             changes=(change,),
         )
 
-    def _most_trials_overfit(self, study: Study, best_steps: Sequence[_BestStep]) -> bool:
+    def _most_overfit(self, study: Study, best_steps: Sequence[_BestStep]) -> bool:
         overfits = measure_overfitting_of_trials(
             study,
             [b.trial for b in best_steps],

@@ -99,20 +99,16 @@ class StepsComputeBound(Rule):
                     f"different settings stop at the same {study.spec.objective.metric}, {plain_number(level, 4)}, at once: "
                     "if they are stuck on a plateau, they do not show whether compute limits the training; run trials that learn"
                 )
-            perfect_fits = sum(e.train_distance_left <= self.floor for e in flat_endings)
-            fits_text = say(", and {fitted} of them fit the training data nearly perfectly", fitted=perfect_fits)
+            perfect = sum(e.train_distance_left <= self.floor for e in flat_endings)
+            fits = say(", and {fitted} of them fit the training data nearly perfectly", fitted=perfect)
             verb, share = "is" if len(flat_endings) == 1 else "are", Percent(max(map(_flat_start_share, flat_endings)))
-            predicate = say(
-                f"{verb} flat from {{share}} of the steps on{{fits}}", share=share, fits=fits_text if perfect_fits else ""
-            )
+            predicate = say(f"{verb} flat from {{share}} of the steps on{{fits}}", share=share, fits=fits if perfect else "")
             confidence = 0.95 * len(flat_endings) / len(judged_endings)
             yield self._report_compute_limit(study, False, predicate, judged_endings, flat_endings, confidence)
 
-    def _still_improves(self, ending: curve_tails.CurveEnding) -> bool:
-        train = ending.train_end is None or ending.train_end.is_improving(self.material, self.false_alarms)
-        return (
-            train and not ending.train_distance_left <= self.floor and ending.end.is_improving(self.material, self.false_alarms)
-        )
+    def _still_improves(self, tail: curve_tails.CurveEnding) -> bool:
+        train = tail.train_end is None or tail.train_end.is_improving(self.material, self.false_alarms)
+        return train and not tail.train_distance_left <= self.floor and tail.end.is_improving(self.material, self.false_alarms)
 
     def _report_compute_limit(
         self,
