@@ -139,7 +139,6 @@ def _steps_saved_message(name: str | None, comparison: BatchSizeComparison, test
 
 
 def _choose_action(fastest: float, efficient: float) -> Message:
-    """Return the advice; `fastest` is the batch size with the shortest time to the target, or NaN if unknown."""
     if fastest == efficient:
         return say("Use a batch size of {size}: it reaches the target first and needs the least compute.", size=efficient)
     least_compute = say("{size} needs the least compute", size=efficient)

@@ -94,8 +94,6 @@ class BatchThroughput(Rule):
             yield self._report_growth(study, throughputs, batches.smallest_oom_batch_size(study))
 
     def _report_growth(self, study: Study, throughputs: Sequence[throughput.Throughput], out_of_memory: float) -> Finding:
-        """Report that the throughput still grows at the largest batch size. out_of_memory: smallest batch size that ran out of
-        memory, or NaN."""
         size = throughputs[-1].batch_size
         larger = not out_of_memory > size
         limit = "was tried" if larger else say("fits: {out} ran out of memory", out=out_of_memory)
@@ -144,7 +142,6 @@ class BatchThroughput(Rule):
 
 
 def _describe_bottleneck(study: Study, throughputs: Sequence[throughput.Throughput]) -> tuple[Message, str]:
-    """Return (sentence without full stop about the measured cause of the step time, recommended action)."""
     times = [t for s in throughputs for trial in s.trials[:4] if (t := timing.read_step_times(study, trial)) is not None]
     wait_share = float(np.median([t.data_wait_share.value for t in times] or [0.0]))
     blocked_share = float(np.median([t.gpu_blocked_share.value for t in times if t.gpu_blocked_share is not None] or [0.0]))

@@ -108,7 +108,6 @@ _LOW_UTILISATION_ADVICE = {
 
 
 def _gpu_idle_share(study: Study, trial: Trial) -> Estimate | None:
-    """Return the share of the time in which the trial's device was idle; None with fewer than 4 samples."""
     values = study.curve(trial, "device_utilisation").finite.values[1:]
     if len(values) < 4:
         return None

@@ -119,12 +119,10 @@ def _accumulating_trials_text(accumulating: list[Trial], ended_count: int) -> Me
 
 
 def _accumulation_parameter(trial: Trial) -> str | None:
-    """Return the name of the hyperparameter that sets the number of micro-batches per step; None if there is none."""
     return next((n for n in trial.params if batches.is_gradient_accumulation_count(n)), None)
 
 
 def _build_changes(accumulating: list[Trial], action: str, n_batches: int, batch_size: float, why: str) -> tuple[Change, ...]:
-    """Return the changes that set batch size and accumulation, or only advice if the trials differ in one of the two."""
     parameter = _accumulation_parameter(accumulating[0])
     size = next((n for n in accumulating[0].params if parameter_kinds.is_batch_size(n)), None)
     if parameter is None or size is None or not (batch_size / n_batches).is_integer():

@@ -35,11 +35,9 @@ _MAX_LOSS_OVER_CHANCE = 1.5
 _MIN_SCORE_REPETITIONS = 3
 """Minimum number of evaluations per distinct score at which each score counts as the share of a single class. Our choice."""
 _MIN_EQUAL_EVALUATION_SHARE = 0.8
-"""Minimum share of equal evaluations for a curve to count as constant."""
 _MAX_DISTANCE_FROM_UNIFORM = 0.02
 """Maximum relative distance of the lowest validation loss from the entropy of equally large classes to infer their number."""
 _MIN_RELATIVE_LOSS_FALL = 0.02
-"""Minimum relative fall of a training loss that shows that a trial learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +146,6 @@ def _known_chance_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | 
 
 
 def _validation_class_shares(facts: Mapping[str, str]) -> FloatArray:
-    """Return the share of validation examples in each class; empty if unknown."""
     counts = _parse_json(facts.get("valid_class_counts"))
     if isinstance(counts, list) and len(counts) > 1 and all(isinstance(c, int | float) for c in counts) and sum(counts):
         return np.array(counts, dtype=np.float64) / sum(counts)
@@ -279,7 +276,6 @@ def _beats_constant_prediction(study: Study, trial: Trial, share: float) -> bool
 
 
 def _constant_curve_value(curve: Curve) -> float:
-    """Return the constant value of the curve after its first point; NaN if the curve is not constant or is too short."""
     values = curve.finite.values[1:]
     if len(values) < MIN_POINTS:
         return math.nan

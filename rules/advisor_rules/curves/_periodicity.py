@@ -29,13 +29,9 @@ _MAX_SCALED_CHANGE = 4.0
 """Maximum point-to-point change, in units of the scatter of all changes; larger changes are clipped."""
 
 _MIN_EQUAL_INTERVAL_SHARE = 0.95
-"""Minimum share of equal intervals between evaluations at which the evaluations count as evenly spaced."""
 _PERIODS_PER_EPOCH = (1, 2, 3)
-"""Numbers of periods per epoch at which the epoch counts as the cause of the period."""
 _MAX_P_VALUE = 0.05
-"""Maximum p-value at which two curves count as having the same period."""
 _DEFAULT_MOMENTUM = 0.9
-"""Momentum that is assumed for trials without a logged momentum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +128,6 @@ def _measure_curve_period(trial: Trial, metric: str, curve: Curve) -> CurvePerio
 
 
 def _evaluation_interval(curve: Curve) -> int | None:
-    """Return the number of steps between evaluations; None if the evaluations are not evenly spaced or are too few."""
     if len(curve) < MIN_POINTS:
         return None
     gaps = np.diff(curve.steps)[1:]
@@ -153,7 +148,6 @@ def _longest_momentum_period(trial: Trial) -> float:
 
 
 def _has_cyclic_learning_rate(study: Study, trial: Trial) -> bool:
-    """Return True if the trial's learning rate rises and falls at least twice."""
     if '"cyclic"' in trial.facts.get("schedule", ""):
         return True
     rates = study.curve(trial, "learning_rate").finite.values
@@ -224,7 +218,6 @@ def _detrend_changes(values: FloatArray) -> FloatArray | None:
 
 
 def _candidate_frequencies(n: int, period: float | None) -> IntArray:
-    """Return the indices of the fundamental frequencies to test in the zero-padded periodogram."""
     first, last = _ZERO_PADDING_FACTOR * _MIN_PERIOD_COUNT, int(_ZERO_PADDING_FACTOR * n / _MIN_PERIOD_POINTS)
     if period is None:
         return np.arange(first, last + 1)

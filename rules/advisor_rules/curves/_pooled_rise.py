@@ -88,7 +88,6 @@ def _pooled_training_change(study: Study, starts: Sequence[tuple[Trial, int]]) -
 
 
 def _training_change(study: Study, trial: Trial, signal: Signal, step: int) -> float:
-    """Return the change of a training cost from around `step` to the end; NaN for too few points."""
     curve = study.curve(trial, signal).finite
     if signal == "train_objective" and not study.minimize:
         curve = -curve

@@ -29,7 +29,6 @@ _MIN_TRIALS = 5
 """Minimum number of trials at which both rank correlations (with the learning rate and with the training cost) can be
 significant at the 5 % level."""
 _MIN_EVALUATIONS = 6
-"""Minimum number of evaluations of a trial to measure its overfitting."""
 _MAX_EXACT_TEST_TRIALS = 8
 """Maximum number of trials for an exact p-value; with more trials, Student's t-distribution gives the p-value."""
 
@@ -40,7 +39,6 @@ class _OverfitByRate:
     fit the training data no better, because their problem is not overfitting."""
 
     name: str
-    """Name of the searched learning rate."""
     rates: FloatArray
     overfits: tuple[Overfit, ...]
     train_costs: FloatArray

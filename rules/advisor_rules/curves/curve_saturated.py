@@ -166,7 +166,6 @@ class CurveSaturated(Rule):
 
 
 def _format_gain_bound(study: Study, flat: Sequence[CurveEnding]) -> Message:
-    """Return a clause on the largest possible gain of the dropped steps, and on the lead or noise that it is compared with."""
     gain_bound, lead = curve_tails.late_gain_bound(study, flat), curve_tails.difference_to_second_best(study)
     bound_text = say("{bound} of {metric}", bound=Number(gain_bound, 2), metric=Name(study.spec.objective.metric))
     if curve_tails.are_on_one_plateau(study, flat):
@@ -183,7 +182,6 @@ def _format_gain_bound(study: Study, flat: Sequence[CurveEnding]) -> Message:
 def _build_advice(
     study: Study, flat: Sequence[CurveEnding], steps: int, new_steps: int, why: str
 ) -> tuple[Message, tuple[Change, ...] | None]:
-    """Return (action, changes): shorten the training, or first check a possible cause of the flat curves."""
     length = study.length(new_steps)
     if curve_tails.are_on_one_plateau(study, flat):
         return say(

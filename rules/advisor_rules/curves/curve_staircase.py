@@ -22,7 +22,6 @@ _MEMORISATION_ADVICE = (
 _MIN_EPOCH_STEPS = 20
 """Minimum number of steps per epoch; with 20 steps, each compared part of an epoch has three losses."""
 _COMPARED_EPOCH_SHARE = 0.15
-"""Length of the parts of an epoch that are compared, as a share of the epoch."""
 _MAX_LEARNING_RATE_CHANGE = 0.01
 """Maximum relative change of the learning rate around the start of an epoch at which the learning rate counts as constant."""
 _MIN_EPOCH_END_NOISE = 0.3
@@ -175,12 +174,10 @@ def _mean_loss_between(curve: Curve, start: float, end: float) -> float:
 
 
 def _loss_fall_at(curve: Curve, at: float, width: float) -> float:
-    """Return the mean loss before step `at` minus the mean loss after it."""
     return _mean_loss_between(curve, at - width, at) - _mean_loss_between(curve, at, at + width)
 
 
 def _changes_learning_rate_at(study: Study, trial: Trial, start: float, epoch: float) -> bool:
-    """Return True if the learning rate changes at the given start of an epoch and is constant before and after it."""
     rates = study.curve(trial, "learning_rate").finite
     old_rates = rates.values[(rates.steps >= start - epoch / 3) & (rates.steps < start)]
     new_rates = rates.values[(rates.steps >= start) & (rates.steps < start + epoch / 3)]

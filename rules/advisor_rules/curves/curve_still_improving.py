@@ -28,18 +28,13 @@ _KEEP_RATE_ADVICE = (
     "Keep the learning rate constant over the extra steps as well, so that this study shows only the effect of more steps."
 )
 _MIN_LENGTH_RATIO, _MAX_LENGTH_RATIO = 1.5, 4.0
-"""Minimum and maximum ratio of the two lengths of training in a pair of trials."""
 
 
 class _LengthPair(NamedTuple):
-    """A shorter and a longer trial with the same settings."""
-
     shorter: Trial
     longer: Trial
     ratio: float
-    """Ratio of the lengths."""
     gain: float
-    """Improvement of the objective by the longer training."""
     relative_gain: float
     """Improvement as a share of the shorter trial's gain from its first evaluation to its result."""
 
@@ -213,7 +208,6 @@ class CurveStillImproving(Rule):
 
 
 def _forecast_text(study: Study, ending: CurveEnding) -> Message:
-    """Return the forecast, such as `from 0.412 to 0.395 (90 % interval 0.38 to 0.405)`."""
     values = curve_tails.forecast_longer_training(study, ending)
     now, forecast, low, high = map(Objective, (values.current_best, values.point_forecast, values.low, values.high))
     return say("from {now} to {middle} (90 % interval {low} to {high})", now=now, middle=forecast, low=low, high=high)

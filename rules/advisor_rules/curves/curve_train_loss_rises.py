@@ -21,7 +21,6 @@ _TRAINING_LOSS_SIGNALS: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _MIN_LEARNING_RATE_RATIO = 1.5
 """Minimum ratio of a later learning rate to the learning rate at the lowest loss for the learning rate to count as raised."""
 _MAX_SEGMENTS = 12
-"""Maximum number of segments of the rising part of a curve."""
 _MIN_SEGMENTS = 5
 """Minimum number of segments of the rising part of a curve. Four segments ascend by chance with probability 1/24, which is too
 close to 5 %; five segments ascend by chance with probability 1/120."""
@@ -29,13 +28,10 @@ close to 5 %; five segments ascend by chance with probability 1/120."""
 
 @dataclass(frozen=True, slots=True)
 class _TrainingRise:
-    """The rise of a trial's training loss from its lowest level to its end."""
-
     trial: Trial
     metric: str
     points: int
     step: int
-    """Step at which the loss reaches its lowest level."""
     rise: LevelRise
     steepest: float
     """Largest part of the rise between two neighbouring segments of the curve, as a share of the whole rise; near 1 for a
@@ -118,7 +114,6 @@ class CurveTrainLossRises(Rule):
             yield self._build_finding(study, rising, trials, count)
 
     def _measure_rises(self, study: Study) -> list[_TrainingRise]:
-        """Measure the rises of the training losses of the best trials, ordered by trial, best first, then by p-value."""
         rises: list[_TrainingRise] = []
         for trial in good_trials(study, self.reach)[: self.best]:
             curves = {study.signals[s]: study.curve(trial, s) for s in _TRAINING_LOSS_SIGNALS if s in study.signals}

@@ -171,7 +171,6 @@ class CurveWorseThanChance(Rule):
 
 
 def _fits_training_data(study: Study, trial: Trial) -> bool:
-    """Return whether the trial's training loss ended below half of its first value."""
     loss = training_loss_curve(study, trial)
     return loss is not None and 0 <= float(np.median(loss[1].values[-3:])) < loss[1].values[0] / 2
 
@@ -212,7 +211,6 @@ def _message(study: Study, top: SkillOverGuessing, judged: int, unstable: str) -
 
 
 def _search_lower_learning_rates(study: Study) -> tuple[Change, ...]:
-    """Return the change to search the two decades below the range of the learning rate; empty if it cannot be lower."""
     rates = searched_learning_rates(study)
     old = study.spec.parameters[rates[0]] if rates is not None else None
     if rates is None or old is None or old.low is None or old.low <= max(old.declared_limits[0], 0.0):

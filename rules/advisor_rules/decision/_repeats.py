@@ -12,7 +12,6 @@ from advisor.model.space import FloatArray
 from advisor.stats.difference import SEED, Difference
 
 _MIN_REPEATS = 4
-"""Minimum number of repeats of one setting to test for a gap between their costs."""
 _NUMBER_OF_SIMULATIONS = 9_999
 
 

@@ -193,7 +193,6 @@ class Adopt(Rule):
     def _advise_without_clear_winner(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
     ) -> tuple[Message, tuple[Change, ...]]:
-        """Return (action, changes): run both settings again if more runs can show a lead that matters."""
         one = _differing_value_text(study, best, rival) or Name(best.trials[0].name)
         other = _differing_value_text(study, rival, best) or Name(rival.trials[0].name)
         needed = difference.repeats_needed(
@@ -216,7 +215,6 @@ class Adopt(Rule):
 
 
 def _differing_value_text(study: Study, own: repeats.Setting, other: repeats.Setting) -> Message | None:
-    """Return the only hyperparameter in which `own` differs from `other`, with its value; None if several differ."""
     different_names = [n for n in study.searched if own.params.get(n) != other.params.get(n)]
     if len(different_names) != 1 or different_names[0] not in own.params:
         return None

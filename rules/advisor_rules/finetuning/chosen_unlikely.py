@@ -34,7 +34,6 @@ class _LogProbabilityFall:
     start: float
     late: float
     p_value: float
-    """p-value of the hypothesis that the late cross-entropy does not exceed the limit."""
 
     @property
     def ratio(self) -> float:
@@ -102,8 +101,6 @@ class ChosenUnlikely(Rule):
             yield self._build_finding(study, significant, measured)
 
     def _measure_fall(self, study: Study, trial: Trial, signal: Signal) -> _LogProbabilityFall | None:
-        """Return the change of the log probability in a trial; None for too few values, or for values that are not below
-        zero."""
         entropy = -study.curve(trial, signal).finite.values
         if len(entropy) < MIN_LOG_PROBABILITIES:
             return None

@@ -29,7 +29,6 @@ _LIMIT_FORGETTING_ADVICE = (
 _FINDING_CONFIDENCE = 0.9
 """Confidence of a finding whose p-value is 0; it is below 1, because only the user can say if the measured decline matters."""
 _MIN_EVALUATIONS = 6
-"""Minimum number of evaluations to tell a decline from noise."""
 _METRIC_VARIANT_WORDS = frozenset(
     "kl recon reconstruction aux reg cls box classification total weighted balance router z token tokens chosen rejected reward "
     "rewards margin margins ema best last min max top smoothed std sd full".split()
@@ -39,16 +38,12 @@ _DATASET_WORDS = frozenset(
     "old new base source general original pretrain pretrained pretraining ood held heldout retain retained replay previous "
     "upstream wiki wikitext wikipedia".split()
 )
-"""Words in metric names that denote a dataset."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MetricDecline:
-    """The change of a metric in one trial while the objective improves."""
-
     trial: Trial
     first: float
-    """Value of the metric at the first evaluation."""
     later: float
     """Mean of the metric over the second half of the evaluations."""
     relative: float
@@ -144,7 +139,6 @@ class Forgetting(Rule):
 
 
 def _metrics_on_other_data(study: Study) -> list[str]:
-    """Return the names of the metrics that measure the same quantity as the objective on other data, sorted."""
     objective = study.spec.objective.metric
     metric_words = [words_of_metric(name) for name in study.metrics]
     timed = {word for name in metric_words if name[-1:] == ("runtime",) for word in name[:-1]}

@@ -40,7 +40,6 @@ class _LogOddsChange:
 
     @property
     def of_odds(self) -> float:
-        """Change of the odds, as a share of the odds at the start of training."""
         return math.expm1(self.median)
 
 
@@ -138,7 +137,6 @@ class PreferencesUnlearned(Rule):
 
 
 def _log_odds_change(study: Study, trial: Trial) -> _LogOddsChange | None:
-    """Return the change of the log-odds; None if beta or the margin in training is unknown."""
     beta = as_number(trial.params.get("beta"))
     curves = {m: study.curve(trial, m).finite.values for m in _MARGIN_SIGNALS}
     # If only evaluations log the margin, the model may have changed on the training data and not on the validation data.

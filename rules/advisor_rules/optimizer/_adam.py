@@ -26,7 +26,6 @@ def is_adamw(trial: Trial) -> bool:
 
 
 def _optimizers(trial: Trial) -> set[str | None]:
-    """Return the trial's optimizer as recorded by the training hook or, without a record, as set by hyperparameters."""
     recorded = trial.facts.get("optimizer")
     names = [recorded] if recorded else [str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)]
     return {optimizers.optimizer_in_value(name) for name in names}

@@ -17,7 +17,6 @@ from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 
 _MIN_GRADIENT_NORMS = 20
-"""Minimum number of logged gradient norms."""
 _EPSILON_TO_GRADIENT_RATIO = 1e-3
 """Suggested epsilon of Adam, as a share of the typical gradient of one parameter."""
 

@@ -126,7 +126,6 @@ class _WeightShrinkage:
     trial: Trial
     weight_decay: float
     learning_rate_sum: float
-    """Learning rate, summed over the steps."""
 
     @property
     def decay_timescales(self) -> float:

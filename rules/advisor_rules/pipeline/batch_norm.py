@@ -97,7 +97,6 @@ class BatchNorm(Rule):
 
 
 def _batch_norm_trials(study: Study) -> list[tuple[Trial, Layers]]:
-    """Return the trials with batch norm and a known number of examples per statistic; none if no model has batch norm."""
     trials_with_facts = [(t, n) for t in study.trials if (n := batch_norm(t)) is not None]
     if not trials_with_facts:
         raise MissingData("no trial logged the layers of its model; the advisor's training hook logs them", needs="facts")

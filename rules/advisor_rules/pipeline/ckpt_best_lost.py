@@ -26,16 +26,11 @@ _PERHAPS_OVERWRITTEN_CONFIDENCE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _KeptModel:
-    """The model that a trial keeps, compared with the trial's best step."""
-
     trial: Trial
     curve: Curve
     is_logged: bool
-    """True if the run logged its checkpoints."""
     source: str = ""
-    """Phrase that states which step or checkpoint the kept model comes from."""
     index: int = -1
-    """Index of the kept model's evaluation in the curve."""
     rise: LevelRise | None = None
     """Rise of the cost from the best level of the curve to the kept model; None if no checkpoint was kept."""
 
@@ -49,7 +44,6 @@ class _KeptModel:
 
     @property
     def step(self) -> int:
-        """Step of the kept model's evaluation."""
         return int(self.curve.steps[self.index])
 
 
@@ -189,7 +183,6 @@ class CkptBestLost(Rule):
 
 
 def _read_kept_model(study: Study, trial: Trial) -> _KeptModel | None:
-    """Return the model that the trial keeps: its best checkpoint or its last step; None if its curve is too short."""
     curve = study.cost_curve(trial).finite
     logged = checkpoints.logged_checkpoints(trial)
     if logged is None:

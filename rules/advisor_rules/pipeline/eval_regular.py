@@ -47,16 +47,12 @@ class EventIntervals:
 
 @dataclass(frozen=True, slots=True)
 class _EvaluationTiming:
-    """The intervals between the evaluations of one trial."""
-
     trial: Trial
     steps: EventIntervals
     seconds: EventIntervals | None
-    """Intervals in seconds; None if the times are unknown."""
 
     @property
     def by_clock(self) -> bool:
-        """True if the intervals are more regular in seconds than in steps, so the loop evaluates by the clock."""
         seconds = self.seconds
         return seconds is not None and seconds.median > 0 and seconds.irregular_share <= self.steps.irregular_share / 2
 
@@ -189,5 +185,4 @@ def read_event_intervals(times: FloatArray, tolerance: float, *, slack: float = 
 
 
 def _are_events_mostly_missing(missing: int, planned: int) -> bool:
-    """Return True if significantly more than half of the events are missing, so that they were not planned on this grid."""
     return planned > 0 and float(binom.sf(missing - 1, planned, 0.5)) <= _MAX_SKIP_P_VALUE

@@ -18,17 +18,13 @@ from advisor.model.space import is_learning_rate
 from advisor.model.study import Signal, Study, Trial
 
 _RESULT_SIGNALS: tuple[Signal, ...] = ("train_loss", "train_eval_loss", "train_objective", "valid_loss", "grad_norm")
-"""Training results to compare besides the objective."""
 _Setting: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class _Copies:
-    """Trials of two or more settings with identical curves."""
-
     trials: tuple[Trial, ...]
     names: tuple[str, ...]
-    """Hyperparameters that differ among the trials, sorted."""
     settings: int
     changes: int
     """Number of value changes in the trial's curve that changes most often."""
@@ -38,8 +34,6 @@ class _Copies:
 
 @dataclass(frozen=True)
 class _TrialResults:
-    """The settings and curves of the trials with a curve that is not constant."""
-
     judged: tuple[Trial, ...]
     settings: Mapping[int, _Setting]
     """Settings of the judged trials, by their index."""
@@ -49,7 +43,6 @@ class _TrialResults:
     """Number of value changes in the curve that changes most often, by the index of the trial."""
 
     def have_no_effect(self, names: Collection[str]) -> bool:
-        """Return True if all trials that share a seed and differ only in these hyperparameters have identical curves."""
         settings: dict[object, set[_Setting]] = defaultdict(set)
         curves: dict[object, set[bytes]] = defaultdict(set)
         for trial in self.judged:
@@ -252,6 +245,5 @@ def _find_identical_trials(results: _TrialResults, false_alarms: float) -> list[
 
 
 def _varied_names(settings: Collection[_Setting]) -> tuple[str, ...]:
-    """Return the hyperparameters whose values differ among the settings, sorted."""
     common = set[tuple[str, str]].intersection(*map(set, settings)) if settings else set()
     return tuple(sorted({name for setting in settings for name, _ in set(setting) - common}))

@@ -14,7 +14,6 @@ from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 
 _MAX_LENGTH_PARAMETER = "max_completion_length"
 _NEARLY_ALL_SHARE = 0.95
-"""Share of completions that counts as nearly all of them. Our choice."""
 _GROWING_LENGTH_ADVICE = (
     "Read some of these completions. If they ramble, make the reward independent of length, or penalise length near the limit. "
     "If they reason, raise the maximum length of completions."
@@ -37,7 +36,6 @@ class _TruncationLevels:
     final_share: float
     """Mean share of truncated completions over the last tenth of the training."""
     share_grew: bool
-    """True if the share of truncated completions rose from its level at the start by more than noise."""
     rising_rewards: tuple[MeanLevel, MeanLevel] | None
     """Rewards at the start and in the second half of the training, if the reward rose by more than noise; else None."""
 
@@ -152,7 +150,6 @@ class CompletionsTruncated(Rule):
 
 
 def _completion_length_limit(study: Study) -> int:
-    """Return the maximum length of completions; 0 if it is unknown or varies."""
     limits = {trial.params[_MAX_LENGTH_PARAMETER] for trial in study.trials if _MAX_LENGTH_PARAMETER in trial.params}
     limit = limits.pop() if len(limits) == 1 else 0
     return limit if isinstance(limit, int) else 0

@@ -36,9 +36,7 @@ _MAX_COLLAPSED_ENTROPY_SHARE = 0.5
 """Maximum mean entropy after a collapse, as a share of the initial entropy, in the significance test of the collapse. After a
 collapse, the entropy varies too much to test a lower limit."""
 _MIN_REWARDS_FOR_TREND = 3
-"""Minimum number of rewards after a collapse to test whether they rise."""
 _LATE_START = 0.8
-"""Share of the training after which logged values count as late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +178,6 @@ class EntropyCollapse(Rule):
         return collapses
 
     def _collapse_of_trial(self, entry: LoggedSignal, index: int, rewards: LoggedSignal, reason: str) -> TrialCollapse | None:
-        """Return the collapse of a trial's entropy at `index`; None if the collapse is not significant, or if the reward still
-        rises."""
         steps, entropy, reward = entry.curve.steps, entry.curve.values, rewards.curve.values
         reward_index = int(np.searchsorted(rewards.curve.steps, steps[index]))
         if len(entropy) - index < 2 or len(reward) - reward_index < _MIN_REWARDS_FOR_TREND or index < 1:

@@ -90,7 +90,6 @@ class GroupsWithoutAdvantage(Rule):
         return _SharesWithoutAdvantage(entry.trial, start, mean_level(values))
 
     def _has_low_rewards(self, study: Study, trial: Trial) -> bool:
-        """Return True if the mean reward lies in the lower half of the study's range of rewards, by more than noise."""
         rewards = study.curve(trial, "policy_reward").finite.values
         if len(rewards) < policy.MIN_SIGNAL_POINTS:
             return False

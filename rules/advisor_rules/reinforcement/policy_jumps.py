@@ -36,7 +36,6 @@ class _KlJumps:
     p_value: float | None
     """p-value of the test for outliers; None if jumps are too frequent to be outliers."""
     step: int
-    """Step of the largest jump."""
     ratio: float
     """Ratio of the KL divergence at the largest jump to its running median."""
 
@@ -50,7 +49,6 @@ class _ReferenceDeparture:
     """Larger p-value of two tests: that the late KL divergence exceeds the limit, and that the late reward lies below the first
     rewards."""
     step: int
-    """First step at which the KL divergence exceeds the limit."""
     late_kl: float
     first_reward: float
     late_reward: float
@@ -211,7 +209,6 @@ class PolicyJumps(Rule):
 
 
 def _search_lower_rates(study: Study) -> tuple[Message, tuple[Change, ...] | None]:
-    """Return (advice, changes). The changes search lower learning rates if the study searches the learning rate."""
     name = rate_name(study)
     domain = study.searched.get(name) if name is not None else None
     if name is None or domain is None or domain.low is None or domain.high is None or domain.low <= 0:

@@ -60,7 +60,6 @@ def extend_range_end(study: Study, tried: Settings, name: str, side: RangeSide, 
 
 
 def _limit_from_usual_rates(study: Study, name: str, side: RangeSide) -> extension.ExtensionLimit | None:
-    """Return a learning rate inside the range of usual rates if the searched range lies entirely outside it; else None."""
     rates, domain = extension.usual_rates(study, name), study.spec.parameters[name]
     if rates is None or domain.low is None or domain.high is None:
         return None
@@ -88,7 +87,6 @@ def _why_range_moves(end: float, to: float, turn: float, side: RangeSide, limit:
 
 
 def _move_opposite_end(study: Study, tried: Settings, name: str, new: tuple[float, float], side: RangeSide) -> float | None:
-    """Return the new value of the opposite end of a range that was extended to `new`; None if this end does not move."""
     if len(study.searched) == 1 and promising.fit_response_model(study) is None:
         return _nearest_poor_value(study, tried, name, side)
     new_domain = study.spec.parameters[name].model_copy(update={"low": new[0], "high": new[1]})

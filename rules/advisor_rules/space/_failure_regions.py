@@ -129,7 +129,6 @@ def _beyond_threshold_text(name: str, edge: float, side: RangeSide) -> Message:
 
 
 def _find_significant_regions(tried: settings.Settings, false_alarms: float) -> list[tuple[str, outliers.FailureRegion]]:
-    """Return the regions of failures that chance does not explain, one per hyperparameter, clearest first."""
     if not tried.numeric:
         return []
     names, best = list(tried.numeric), _best_settings(tried)
@@ -215,7 +214,6 @@ def _cut_both_ends(study: Study, tried: settings.Settings, level: float) -> Fail
 
 
 def _cut_at_threshold(study: Study, tried: settings.Settings, found: list[tuple[str, outliers.FailureRegion]]) -> FailureCut:
-    """Return the change that ends the range between the last good and the first failed trial of the clearest region."""
     (name, region), high_side = found[0], found[0][1].side == "high"
     domain = study.spec.parameters[name]
     inner = domain.value_at_position(region.nearest_outside_position)
@@ -317,7 +315,6 @@ def _name_in_formula(name: str) -> str:
 
 
 def _find_clearest_corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, FailureCut] | None:
-    """Return (score, cut) of the corner in two hyperparameters that separates failed trials best."""
     names = list(tried.numeric)
     found = _corners.find_failure_corner(np.stack(list(tried.numeric.values()), axis=1), tried.failed, _best_settings(tried))
     if found is None or found.p > JOINT_TEST_ALPHA_SHARE * level:

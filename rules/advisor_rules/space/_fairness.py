@@ -17,7 +17,6 @@ MAX_UNLIKELY_END_PROBABILITY = 0.1
 SEED = 0
 _N_PERMUTATIONS = 999
 _MIN_CLUSTER_POINTS = 5
-"""Minimum number of points with a result to test whether a group's good points cluster at an end."""
 _MIN_SHARE_BEYOND_END = 0.2
 """Minimum share of the other groups' points beyond the end of a group's range at which the group's range counts as too
 small."""

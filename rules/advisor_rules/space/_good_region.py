@@ -20,7 +20,6 @@ MIN_POINTS = 9
 """Minimum number of points on an axis; with fewer, no result can be significant at 5 %."""
 SEED = 0
 _BAD_COST_QUANTILE = 0.9
-"""Quantile of the costs that represents a bad result."""
 _MAX_GOOD_OUTSIDE_SHARE = 0.05
 """Maximum share of the good points that may lie outside the region at each end."""
 _N_PERMUTATIONS = 999
@@ -34,9 +33,7 @@ _MAX_PERMUTED_POINTS = 300
 with more points hardly matters."""
 _RUN_LENGTH_SHARES = np.linspace(0.1, 0.9, 9)
 _MIN_CUT_AXIS_SHARE = 0.1
-"""Minimum share of the axis that is worth cutting off at one end."""
 _AXIS_END_SHARE = 0.2
-"""Share of the axis that counts as its end."""
 
 
 class GoodRegion(NamedTuple):

@@ -10,7 +10,6 @@ from advisor.model.space import FloatArray
 from advisor.stats import boundaries, ranks
 
 _MAX_NORMALITY_TEST_RESULTS = 1000
-"""Maximum number of results in the test of normality."""
 _CONCLUSIVE_P_VALUE = 0.01
 """Maximum p-value of the other tests at which dependence on the hyperparameters need not be tested."""
 

@@ -90,7 +90,6 @@ class ScientificEffect(Rule):
             yield sampler.weaken_if_adaptive(study, self._build_answer_finding(study, question, level))
 
     def _collect_comparisons(self, study: Study, tried: settings.Settings) -> tuple[list[_ValueComparison], list[str]]:
-        """Return the comparisons of values, and messages about missing data for comparisons that could not be made."""
         candidates, reasons = [], []
         for comparison in _compared_values.find_compared_values(study, tried, levels=self.levels):
             if study.searched[comparison.name].role != "scientific" or len(comparison.values) > self.levels:
@@ -164,14 +163,11 @@ class ScientificEffect(Rule):
 
 @dataclass(frozen=True)
 class _ValueComparison:
-    """A scientific hyperparameter and the fitted comparison of its values."""
-
     comparison: ComparedValues
     groups: tuple[int, ...]
     """Indices, in `comparison.values`, of the values that have enough results."""
     effect: group_effect.GroupEffect
     comparable_parameter_count: int
-    """Number of hyperparameters whose values could be compared."""
 
     @property
     def is_only_tuned_parameter(self) -> bool:
@@ -201,7 +197,6 @@ def _compare_values(comparison: ComparedValues, groups: list[int], *, asked: int
 
 
 def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _ValueComparison | None:
-    """Return the comparison in a study that only repeats several values of one hyperparameter; None for other studies."""
     repeated_settings = repeats.compared_settings(study)
     variance = difference.pooled_deviation([s.costs_after_selection for s in repeated_settings])
     names = {n for s in repeated_settings for n in s.params}
@@ -218,7 +213,6 @@ def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _Va
 
 
 def _build_changes(study: Study, question: _ValueComparison, leader: int, worse: list[int], why: str) -> tuple[Change, ...]:
-    """Return the change that keeps the better of two values; for more values, the change that drops the worse ones."""
     if not worse:
         return ()
     comparison = question.comparison
@@ -238,7 +232,6 @@ def _gap_interval_text(gap: tuple[float, float, float], share: Percent) -> Messa
 
 
 def _seed_variation_text(study: Study, effect: group_effect.GroupEffect) -> Message:
-    """Return a sentence about the variation between trials, estimated from repeats or else from the fitted response."""
     tried = repeats.full_length_settings(study)
     variance = repeats.variance_between_seeds(tried)
     if variance is not None:

@@ -227,7 +227,6 @@ def _build_advice(study: Study, name: str, side: RangeSide, new_range: _extensio
 
 
 def _optimum_lies_inside(study: Study, tried: Settings, name: str, side: RangeSide) -> bool:
-    """Return True if only one hyperparameter is searched and results show that its optimum lies inside its range."""
     known = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
     return len(study.searched) == 1 and boundaries.response_turns_inside(tried.numeric[name][known], tried.costs[known], side)
 
@@ -253,7 +252,6 @@ def _outermost_leads_beyond_noise(study: Study, tried: Settings, name: str, side
 
 
 def _trials_fail_beyond_best(tried: Settings, name: str, side: RangeSide) -> bool:
-    """Return True if at least half of the trials between the best trial and the end of the range failed."""
     positions = [tried.numeric[name] if side == "high" else -tried.numeric[name]]
     if side == "high" and "momentum" in words_of_name(name):  # Momentum lengthens updates, as higher learning rates do.
         positions += [u for n, u in tried.numeric.items() if is_learning_rate(n)]
@@ -296,7 +294,6 @@ def mirror_positions(positions: FloatArray, side: RangeSide) -> FloatArray:
 
 
 def _outermost_value_message(study: Study, tried: Settings, name: str, side: RangeSide, best: int) -> Message:
-    """Return a sentence with the outermost value, which is the best, and the best result of all others."""
     end = Setting(tried.trials[best][0].params.get(name))
     others = tried.costs[np.isfinite(tried.costs) & (tried.numeric[name] != tried.numeric[name][best])]
     if not len(others):

@@ -121,7 +121,6 @@ class SpaceInsensitive(Rule):
     def _report_dependence_on_choice(
         self, importances: Importances, axis: int, levels: list[tuple[str, HyperparameterValue]], probability: float
     ) -> Finding:
-        """Return the finding about a hyperparameter that matters only with some values of a categorical hyperparameter."""
         name, count, share = Name(importances.names[axis]), len(importances.tried_settings), importances.share_text(axis)
         values = list_message([say("{n} = {v}", n=Name(n), v=Setting(v)) for n, v in levels], 9)
         statement = say("{name} matters only with {values}.", name=name, values=values)
@@ -176,7 +175,6 @@ class SpaceInsensitive(Rule):
         )
 
     def _untested_choice_text(self, found: Importances, axis: int) -> Message | str:
-        """Return a sentence about the categorical value with the fewest settings, if these are too few to show an effect."""
         sizes = [(int(among.sum()), str(n), value) for n, value, among in _masks_by_choice(found, axis)]
         fewest, name, value = min(sizes, key=lambda size: size[:2], default=(self.fewest, "", ""))
         if fewest >= self.fewest:
@@ -186,7 +184,6 @@ class SpaceInsensitive(Rule):
 
 
 def _masks_by_choice(found: Importances, axis: int) -> list[tuple[str, HyperparameterValue, BoolArray]]:
-    """Return (name, value, mask of the settings with this value) for each value of each other categorical hyperparameter."""
     others = {n: u for n, u in found.tried_settings.choices.items() if n in found.names and n != found.names[axis]}
     masks = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
     return [(n, found.tried_settings.trials[int(among.argmax())][0].params[n], among) for n, among in masks]

@@ -194,7 +194,6 @@ class SpaceShrink(Rule):
 
 
 def _good_trials_message(study: Study, name: str, part: GoodRegion, where: Message, count: int) -> Message:
-    """Return sentences about the position of the good trials and the number of all trials there."""
     n = part.good_count
     if n < _good_region.MIN_GOOD_POINTS:
         text = f"Only {{n}} of {{count}} trials {'is' if n == 1 else 'are'} good, {{where}}. All others are far worse."
@@ -209,7 +208,6 @@ def _good_trials_message(study: Study, name: str, part: GoodRegion, where: Messa
 def _tighten_range(
     study: Study, name: str, kept_range: tuple[float, float], model_ranges: Mapping[str, tuple[float, float]]
 ) -> tuple[float, float]:
-    """Return the kept part with its ends moved inwards to the range from the model of all hyperparameters."""
     # `space-boundary` may move an end at which the kept part starts or ends with the range, and then chooses the other end too.
     if name not in model_ranges or kept_range[0] <= 0 or kept_range[1] >= 1:
         return kept_range

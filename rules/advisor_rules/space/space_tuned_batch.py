@@ -126,7 +126,6 @@ class SpaceTunedBatch(Rule):
 
 
 def _count_optimizer_settings(study: Study, groups: FloatArray, sizes: FloatArray) -> IntArray:
-    """Return the number of optimizer settings that each group of trials tried, shape (number of groups,)."""
     rates = [n for n in study.spec.parameters if is_learning_rate(n)]
     names = rates or [n for n in study.searched if parameter_kinds.belongs_to_optimizer(n)]
     rows = np.array([[as_number(t.params.get(n)) for n in names] for t in study.trials]).reshape(len(sizes), -1)
@@ -139,7 +138,6 @@ def _count_optimizer_settings(study: Study, groups: FloatArray, sizes: FloatArra
 
 
 def _search_learning_rate(study: Study, name: str) -> list[Change]:
-    """Return the change that searches a learning rate that was not tuned, one decade to each side."""
     why = f"The learning rate was never tuned for one value of {name}"
     rates = {n: p for n, p in study.spec.parameters.items() if is_learning_rate(n)}
     for rate, parameter in rates.items():

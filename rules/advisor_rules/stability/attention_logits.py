@@ -16,7 +16,6 @@ from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 _MIN_POINTS = 20
 """Minimum number of logged attention logits of a trial; each quarter of the training must suffice to estimate the noise."""
 _INITIAL_LOSSES = 5
-"""Number of losses at the start of a training whose median is the initial loss."""
 _FINDING_CONFIDENCE = 0.9
 """Confidence of a finding whose p-value is 0; it is below 1, because large logits may be the effect of a different fault."""
 
@@ -129,7 +128,6 @@ class AttentionLogits(Rule):
         )
 
     def _read_logits(self, study: Study) -> list[_LogitLevels]:
-        """Return the logit levels of all trials that can be compared, best trial first."""
         ranked = study.ranked()
         levels = []
         for trial in [*ranked, *(t for t in study.trials if t.status in ("diverged", "not_learned"))] if ranked else []:
@@ -175,7 +173,6 @@ def _p_value_of_worse_results(study: Study, trial: Trial, best: Trial, material:
 
 
 def _choose_action(study: Study, good: Sequence[_LogitLevels], large_levels: Sequence[_LogitLevels]) -> Message:
-    """Return the advice, with the lowest learning rate that has large logits if all good trials have lower rates."""
     large_rates, good_rates = ([peak_learning_rate(study, e.trial) for e in part] for part in (large_levels, good))
     if not all(map(math.isfinite, (*large_rates, *good_rates))) or len({*large_rates, *good_rates}) == 1:
         return say("Normalise queries and keys (QK-norm).")

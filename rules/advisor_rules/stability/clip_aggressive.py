@@ -126,7 +126,6 @@ class ClipAggressive(Rule):
 
 
 def _ignores_gradient_scale(trial: Trial) -> bool:
-    """Return whether the length of the trial's steps hardly depends on the clipping threshold."""
     name = "".join(words_of_name(optimizer_name(trial.params, trial.facts)))
     return any(optimizer in name for optimizer in _SCALE_INVARIANT_OPTIMIZERS)
 

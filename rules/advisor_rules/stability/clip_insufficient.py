@@ -13,8 +13,6 @@ from advisor_rules.stability._unstable import RuleNearBestRate
 
 
 class _WorstInstability(NamedTuple):
-    """The worst instability of a trial that clips its gradients."""
-
     clipping: clipping.Clipping
     description: Message
     """Sentence about the instability, without its full stop."""
@@ -22,7 +20,6 @@ class _WorstInstability(NamedTuple):
     step: int
     p_value: float
     trials: int
-    """Number of unstable trials."""
 
 
 class ClipInsufficient(RuleNearBestRate):
@@ -96,7 +93,6 @@ class ClipInsufficient(RuleNearBestRate):
     def _find_norm_outlier(
         self, study: Study, clipping_trials: list[clipping.Clipping], near: instability.JudgedTrials
     ) -> _WorstInstability | None:
-        """Return the largest outlier of the norm in trials whose outliers are mostly below their clipping threshold."""
         alpha = self.false_alarms / 2 / len(clipping_trials)
         outlier_trials = []
         for trial in (c for c in clipping_trials if math.isfinite(c.threshold)):
@@ -115,7 +111,6 @@ class ClipInsufficient(RuleNearBestRate):
         return _WorstInstability(worst, statement, study.signals["grad_norm"], step, p, len(outlier_trials))
 
     def _build_finding(self, study: Study, worst: _WorstInstability, clip_count: int) -> Finding:
-        """`clip_count` is the number of trials that clip their gradients."""
         is_known = math.isfinite(worst.clipping.threshold)
         at = say(" at a norm of {norm}", norm=Number(worst.clipping.threshold)) if is_known else ""
         others_text = say(" {many} of the {clip} trials that clip gradients are unstable.", many=worst.trials, clip=clip_count)

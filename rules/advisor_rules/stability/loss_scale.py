@@ -18,13 +18,10 @@ _BFLOAT16_ADVICE = (
 )
 _LARGEST_FLOAT16 = 65504.0
 _LOSSES_PER_END = 5
-"""Number of losses at the start and at the end of a training whose medians are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SkippedSteps:
-    """The steps that the gradient scaler skipped in one trial."""
-
     trial: Trial
     steps: int
     """Number of training steps, including skipped steps."""
@@ -173,7 +170,6 @@ def _read_skipped_steps(study: Study, trial: Trial, min_room: float) -> _Skipped
 
 
 def _has_loss_exploded(study: Study, trial: Trial) -> bool:
-    """Return True if the training loss ended above its initial value."""
     losses = study.curve(trial, "train_loss").finite.values
     start, end = losses[:_LOSSES_PER_END], losses[-_LOSSES_PER_END:]
     return len(losses) > 2 * _LOSSES_PER_END and bool(np.median(end) > np.median(start))

@@ -101,7 +101,6 @@ class NonFiniteCause(Rule):
 
 
 def _may_be_divergence(study: Study, trial: Trial, diagnosis: autopsy.Diagnosis, failed: BoolArray) -> bool:
-    """Return whether too high a learning rate may be the cause."""
     if diagnosis.cause in _FAULTS_OF_DATA_OR_CODE or (diagnosis.cause, diagnosis.certainty) == ("rate", "certain"):
         return False
     if diagnosis.cause not in _FAULTS_NEAR_DIVERGENCE:

@@ -84,7 +84,6 @@ class ResidualNorm(RuleNearBestRate):
         faulty: list[tuple[loss_blowups.TrialInstability, str]],
         known_count: int,
     ) -> Finding:
-        """`known_count` is the number of unstable trials whose model is known."""
         worst, kind = faulty[0]
         trials = [b.trial for b, _ in faulty]
         statement, unstable_count = worst.sentence(near.rate_text(worst.trial)), len(result.unstable)

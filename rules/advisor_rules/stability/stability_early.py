@@ -147,7 +147,6 @@ def _choose_severity(study: Study, unstable: UnstableTrials) -> Severity:
 
 
 def _require_early_losses(study: Study, blowups: Sequence[loss_blowups.TrialInstability]) -> None:
-    """Raise MissingData if no trial logged enough early points to be called stable."""
     if any(b.judged_point_count for b in blowups):
         return
     start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"

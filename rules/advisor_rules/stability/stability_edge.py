@@ -167,7 +167,6 @@ class StabilityEdge(Rule):
         return bool((failed_steps > self.factor * steps[int(np.nanargmin(tried.costs))]).all())
 
     def _higher_rate_range(self, study: Study, name: str, edge: float, rate: float) -> SetRange:
-        """Return the learning rates to search once training is stable at the lowest unstable rate."""
         high = float(f"{self.raise_to * edge:.3g}")
         condition = f"Training fails at {plain_number(edge, 3)}; once it is stable there,"
         why = f"{condition} rates up to {plain_number(self.raise_to, 3)} times as high may train"

@@ -143,7 +143,6 @@ def _missing_curves(study: Study) -> MissingData:
 
 
 def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change, ...]]:
-    """Return the action and the changes: clipping or, for a trial that clips already, a remedy for instability despite it."""
     present = clipping.read_clipping_threshold(study, trial)
     if present is not None and (math.isfinite(present.threshold) or present.clipped_share > 0):
         return clipping.clipping_remedy(study, present)

@@ -23,15 +23,12 @@ _CLIP_ADVICE = (
 
 @dataclass(frozen=True)
 class _TrialWithOutliers:
-    """A trial whose gradient norm has outliers."""
-
     trial: Trial
     norms: Curve
     outliers: tails.Outliers
 
     @property
     def count(self) -> Message:
-        """Phrase with the number of outliers and the number of logged points."""
         many = len(self.outliers.indices)
         return say("{many} of {of} logged point{s}", many=many, of=len(self.norms), s="s" if many > 1 else "")
 

@@ -165,7 +165,6 @@ class WarmupShortest(Rule):
 class _Warmup:
     trial: Trial
     steps: float
-    """Length of the warmup in steps."""
     is_stable: bool
 
 
@@ -173,9 +172,7 @@ class _Warmup:
 class _WarmupTrials:
     study: Study
     name: str
-    """Name of the hyperparameter for the warmup length."""
     rate: float
-    """Learning rate of all trials of the warmup study."""
     trials: Sequence[_Warmup]
 
     @property
@@ -189,7 +186,6 @@ class _WarmupTrials:
 
     @property
     def learning_rate_text(self) -> Message:
-        """The learning rate with its value, as a phrase."""
         return say("{name} {rate}", name=Name(rate_name(self.study) or "the learning rate"), rate=Number(self.rate))
 
     def range_ending_at(self, high: float, why: str, *, only_lower: bool = False) -> list[SetRange]:

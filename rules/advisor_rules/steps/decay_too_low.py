@@ -136,13 +136,10 @@ class DecayTooLow(Rule):
 
 
 class _TinyRatePhase(NamedTuple):
-    """The final phase of a training at a tiny learning rate."""
-
     schedule: schedules.Schedule
     last_peak_step: int
     start: int
     """First step of the final phase at a tiny learning rate."""
     share: float
-    """Length of the final phase as a share of all steps."""
     gained: float
     """Improvement of the objective in the final phase, as a share of the whole improvement."""

@@ -126,9 +126,7 @@ class _MetricReaction(NamedTuple):
     hits: int
     """Number of falls of the learning rate after exactly `patience` evaluations without an improvement."""
     falls: int
-    """Total number of falls of the learning rate, over all trials."""
     p_value: float
-    """p-value of the hypothesis that falls come at random evaluations."""
 
 
 def _find_metric_reaction(study: Study, unlogged: Sequence[Schedule]) -> _MetricReaction | None:

@@ -209,7 +209,6 @@ class StepPosition(Rule):
     def _report_late_best(
         self, study: Study, best_steps: Sequence[_BestStep], late: Sequence[_BestStep], p: float
     ) -> Iterator[Finding]:
-        """Yield the finding, unless the schedule explains the late best steps."""
         endings = [curve_tails.curve_end_before_decay(study, b.trial) for b in late]
         rates = [schedules.final_rate_share(study, b.trial) for b in late]
         improving = [e for e in endings if e is not None and e.is_improving(self.material, self.false_alarms)]
@@ -316,7 +315,6 @@ class _BestStep:
 
 
 def _latest_best_step(study: Study) -> float:
-    """Return the latest best step among the better half of the trials."""
     ranked = study.ranked()
     curves = [study.cost_curve(t).finite for t in ranked[: (len(ranked) + 1) // 2]]
     return max(float(c.steps[int(np.argmin(c.values))]) for c in curves)

@@ -119,7 +119,6 @@ class StepsComputeBound(Rule):
         agreeing: Sequence[curve_tails.CurveEnding],
         confidence: float,
     ) -> Finding:
-        """predicate: the predicate of the sentence about the agreeing trials."""
         n, n_judged, trials = len(agreeing), len(judged), [e.trial for e in agreeing]
         advice = _COMPUTE_BOUND_ADVICE if is_bound else _NOT_COMPUTE_BOUND_ADVICE
         # Until the study states the final length of training, the plan asks for this length, so further advice about long runs
@@ -153,5 +152,4 @@ class StepsComputeBound(Rule):
 
 
 def _flat_start_share(ending: curve_tails.CurveEnding) -> float:
-    """Return the step from which the curve is flat, as a share of the steps."""
     return ending.plateau.settled_share * ending.last_constant_rate_step / ending.steps

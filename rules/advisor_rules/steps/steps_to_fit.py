@@ -81,7 +81,6 @@ class StepsToFit(Rule):
         yield self._build_finding(study, runs, [fastest], advice)
 
     def _runs_by_rate(self, study: Study) -> list[_SweepRun]:
-        """Return the trials that did not crash, lowest learning rate first."""
         has_crashed = failures.failure_masks(study).crashed
         runs = []
         for trial in study.trials:
@@ -91,7 +90,6 @@ class StepsToFit(Rule):
         return sorted(runs, key=lambda r: r.rate)
 
     def _steps_to_perfect_fit(self, steps: FloatArray, costs: FloatArray) -> float:
-        """Return the first step at which the running median reaches a perfect fit; infinite if it never does."""
         windows = np.lib.stride_tricks.sliding_window_view(costs, self.smooth)
         running_medians = np.median(windows, axis=1)
         if costs.min() < -1 or (costs.min() < 0 < costs.max()):
@@ -165,7 +163,6 @@ class _SweepRun:
 
 
 def _advise_other_rates(study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> _SweepAdvice:
-    """Advise to move the sweep by a decade, because the fastest rate lies at its end."""
     divisor, factor, end_name = (10, 1, "lowest") if fastest is runs[0] else (1, 10, "highest")
     low, high = factor * runs[0].rate / divisor, factor * runs[-1].rate / divisor
     name, steps = Name(_learning_rate_name(study)), round(fastest.steps)
@@ -179,7 +176,6 @@ def _advise_other_rates(study: Study, runs: list[_SweepRun], fastest: _SweepRun)
 
 
 def _repeat_sweep(study: Study, low: float, high: float, times: float, why: str) -> RunPlan:
-    """Return the plan to repeat the sweep from `low` to `high` with `times` as many steps."""
     numbers = {"low": low, "high": high, "steps": times * (study.spec.max_train_steps or 1)}
     return RunPlan(plan="steps-initial", parameter=_learning_rate_name(study), numbers=numbers, why=why)
 
