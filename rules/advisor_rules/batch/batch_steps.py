@@ -12,7 +12,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import Evidence, FigureEvidence, axis_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say, value_with_limit
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.study import Study
 from advisor_rules.batch._steps_to_target import StepsComparison, compare_steps
 
@@ -119,7 +119,7 @@ class BatchSteps(Rule):
         return table(
             *rows,
             ("target", Objective(study.objective_value(target)) if math.isfinite(target) else "as counted by the objective"),
-            ("p-value of the difference between batch sizes", value_with_limit(Probability(test.p_value), self.false_alarms)),
+            ("p-value of the difference between batch sizes", Probability(test.p_value), self.false_alarms),
             ("examples at which scaling counts as nearly perfect", limit),
         )
 

@@ -89,6 +89,7 @@ class GradAccumulation(Rule):
         )
         if fewer_count > 1:
             instruction = say("Accumulate over {fewer} larger micro-batches", fewer=fewer_count)
+        fits = say("at least {n}", n=fits_at_once) if peak_is_known else "unknown"
         action = say("{take}{unless}.", take=instruction, unless="" if peak_is_known else ", unless memory is too small for it")
         return self.finding(
             say("{what}.", what=statement),
@@ -101,10 +102,7 @@ class GradAccumulation(Rule):
                 ("micro-batches a step", n_batches),
                 ("examples in a micro-batch", size if size_is_known else "unknown"),
                 ("largest used share of the device's memory", Percent(peak) if peak_is_known else "not logged"),
-                (
-                    "number of micro-batches that fit into memory at once",
-                    say("at least {n}", n=fits_at_once) if peak_is_known else "unknown",
-                ),
+                ("number of micro-batches that fit into memory at once", fits),
             ),
             changes=_build_changes(accumulating, str(action), fewer_count, batch, f"{statement}."),
         )

@@ -148,19 +148,15 @@ class CurveSaturated(Rule):
         caption = say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=bound)
         ends = [(e.trial, round(e.settled_share * e.last_constant_rate_step)) for e in flat]
         marks = [Mark(trial=trial.id, step=step, label="settled") for trial, step in ends]
-        bounds = [Percent(max(e.plateau.late_gain_bound, 0), 2) for e in flat]
+        settled = list_message([Percent(e.settled_share) for e in flat], 9)
+        tolerances = list_message([Percent(e.plateau.tolerance, 2) for e in flat], 9)
+        bounds = list_message([Percent(max(e.plateau.late_gain_bound, 0), 2) for e in flat], 9)
         limits = say("{rest} of the gain, {saved} of the steps", rest=Percent(self.rest), saved=Percent(self.saved))
         return curve_plot(study.spec.objective.metric, caption, [e.trial for e in flat], marks=marks), table(
             ("trials judged", say("{judged}; {flat} settled early", judged=judged, flat=len(flat))),
-            (
-                "steps until the curve settled, as a share of the steps",
-                list_message([Percent(e.settled_share) for e in flat], 9),
-            ),
-            (
-                "tolerance around the final level, as a share of the gain",
-                list_message([Percent(e.plateau.tolerance, 2) for e in flat], 9),
-            ),
-            ("maximum gain of the remaining steps", list_message(bounds, 9)),
+            ("steps until the curve settled, as a share of the steps", settled),
+            ("tolerance around the final level, as a share of the gain", tolerances),
+            ("maximum gain of the remaining steps", bounds),
             ("limits of this gain and of the steps saved", limits),
         )
 

@@ -109,6 +109,7 @@ class CurveStaircase(Rule):
         metric, trials = study.signals["train_loss"], [s.trial for s in epoch_falls]
         marks = [Mark(trial=s.trial.id, step=round(s.steps_per_epoch), label="second epoch") for s in epoch_falls]
         falls = join_items(Number(float(s.falls.mean())) for s in epoch_falls)
+        excesses = join_items(Number(float(s.excess.mean())) for s in epoch_falls)
         text = (
             "The training loss falls at once by {share} at the start of an epoch, on average over {n} epochs of {trials}, so "
             "the model memorises examples."
@@ -126,10 +127,7 @@ class CurveStaircase(Rule):
                 table(
                     ("steps per epoch", join_items(dict.fromkeys(number(s.steps_per_epoch) for s in epoch_falls))),
                     ("mean fall at a start of an epoch, by trial", falls),
-                    (
-                        "mean fall beyond the fall within epochs, by trial",
-                        join_items(Number(float(s.excess.mean())) for s in epoch_falls),
-                    ),
+                    ("mean fall beyond the fall within epochs, by trial", excesses),
                     ("p-value", Probability(p), self.false_alarms),
                 ),
             ),

@@ -132,7 +132,7 @@ class CurveStillImproving(Rule):
         now, then = (Objective(study.objective_value(float(study.costs[t.index]))) for t in (best.shorter, best.longer))
         steps = study.planned_length(best.longer, int(study.cost_curve(best.longer).steps[-1]))
         text = "Training {ratio} times as long brings {metric} from {now} to {then} at the same settings."
-        metric = Name(study.spec.objective.metric)
+        metric, gains = Name(study.spec.objective.metric), list_message([Percent(q.relative_gain, 1) for q in pairs], 9)
         message = say(text, ratio=Number(best.ratio, 2), metric=metric, now=now, then=then)
         yield self.finding(
             message,
@@ -142,10 +142,7 @@ class CurveStillImproving(Rule):
             trials=[pair.longer for pair in pairs],
             evidence=table(
                 ("pairs of equal settings", len(pairs)),
-                (
-                    "gain by the longer trial, as a share of the shorter one's",
-                    list_message([Percent(q.relative_gain, 1) for q in pairs], 9),
-                ),
+                ("gain by the longer trial, as a share of the shorter one's", gains),
                 ("p-value", Probability(p)),
             ),
             changes=(change_training_length(study, steps, why=str(message)),),
@@ -191,14 +188,12 @@ class CurveStillImproving(Rule):
     def _evidence_table(self, improving: list[CurveEnding], judged: int, forecast: Message) -> FigureEvidence:
         ends = [e.end for e in improving]
         gains = [say("{gain} ± {error}", gain=Percent(e.gain, 2), error=Percent(e.error, 2)) for e in ends]
+        ratios = list_message([Number(e.gain_ratio, 2) for e in ends], 9)
         return table(
             ("trials judged", say("{judged}; {n} still improve", judged=judged, n=len(ends))),
             ("evaluations at the end", list_message([f"{e.points:,}" for e in ends], 9)),
             ("gain at the end, ± standard error", list_message(gains, 9)),
-            (
-                "ratio of the gain at the end to the gain just before the end",
-                list_message([Number(e.gain_ratio, 2) for e in ends], 9),
-            ),
+            ("ratio of the gain at the end to the gain just before the end", ratios),
             ("p-value of a flat end", list_message([Probability(e.p_value) for e in ends], 9)),
             ("forecast for twice the steps", forecast),
             ("forecast gain, as a share of the gain so far", list_message([Percent(e.forecast_gain, 1) for e in ends], 9)),

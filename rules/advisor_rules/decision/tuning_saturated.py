@@ -11,7 +11,7 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, RunPlan
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Number, Objective, Probability, say, value_with_limit
+from advisor.model.message import Number, Objective, Probability, say
 from advisor.model.study import Study
 from advisor.model.words import count
 from advisor.stats import best_of, difference
@@ -122,10 +122,7 @@ class TuningSaturated(Rule):
                 ("settings as good as the best", n_as_good),
                 (label, sd),
                 ("gain of the later trials over the earlier ones", gain),
-                (
-                    "probability that as many new trials gain more than noise",
-                    value_with_limit(Probability(chance), Probability(self.false_alarms)),
-                ),
+                ("probability that as many new trials gain more than noise", Probability(chance), self.false_alarms),
             ),
             changes=(
                 RunPlan(plan="exploit", why="Further tuning no longer pays: one last search around the good trials"),

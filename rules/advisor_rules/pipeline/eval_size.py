@@ -150,7 +150,8 @@ class EvalSize(Rule):
         return self._build_finding(study, message, action, severity, confidence, trials, figures)
 
     def _evidence_table(self, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> FigureEvidence:
-        least, exceed = float(test.critical_range), Percent(self.false_alarms)
+        text, exceed = "{least}; {exceed} of sets of equally good trials differ more", Percent(self.false_alarms)
+        detectable = say(text, least=float(test.critical_range), exceed=exceed)
         counts = validation.validation_class_counts(trials[0])
         return table(
             ("validation examples", round(trials[0].fact("n_valid"))),
@@ -158,10 +159,7 @@ class EvalSize(Rule):
             ("standard error of the difference of two trials", float(test.error)),
             ("assumed correlation of errors", self.agreement),
             (f"range of the {len(trials)} best trials", float(test.observed_range)),
-            (
-                "detectable range",
-                say("{least}; {exceed} of sets of equally good trials differ more", least=least, exceed=exceed),
-            ),
+            ("detectable range", detectable),
             ("p-value of the range if the trials are equal", Probability(test.p_value)),
             ("distance from the best to the median trial", gain),
             ("limit of the detectable range, as a share of this distance", Percent(self.blur)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from advisor.model.message import Message, Name, Percent, Probability, Setting, say, value_with_limit
+from advisor.model.message import Message, Name, Setting, say
 from advisor.model.study import Study
 
 if TYPE_CHECKING:
@@ -27,14 +27,6 @@ def range_row(study: Study, name: str) -> tuple[str, Message]:
     """Return the evidence row with a hyperparameter's range and its source."""
     source = "inferred from the trials" if name in study.inferred else "declared"
     return "range", say(f"{{span}}, {source}", span=range_text(study, name))
-
-
-def probability_row(what: str, value: float, limit: float) -> tuple[str, Message]:
-    return what, value_with_limit(Probability(value), Probability(limit))
-
-
-def share_row(what: str, value: float, limit: float) -> tuple[str, Message]:
-    return what, value_with_limit(Percent(value), Percent(limit))
 
 
 def range_text(study: Study, name: str) -> Message:

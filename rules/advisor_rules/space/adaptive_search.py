@@ -9,7 +9,6 @@ from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Probability, say
 from advisor.model.study import Study
-from advisor_rules.space import _rows
 
 QUASI_RANDOM_ADVICE = "Use random or quasi-random search while you explore, and adaptive search only in the final study."
 
@@ -56,7 +55,7 @@ class AdaptiveSearch(Rule):
                 severity="note",
                 confidence=1 - p,
                 evidence=table(
-                    _rows.probability_row("probability that trials lie so close to good ones by chance", p, self.false_alarms)
+                    ("probability that trials lie so close to good ones by chance", Probability(p), self.false_alarms)
                 ),
                 changes=(Advise(text=QUASI_RANDOM_ADVICE),),
             )

@@ -14,7 +14,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, Setting, say
 from advisor.model.space import (
     FloatArray,
     IntArray,
@@ -198,8 +198,8 @@ class SpaceBoundary(Rule):
                 table(
                     _rows.tried_settings_row(tried),
                     (f"trials in the {side}est fifth of the range", share_text),
-                    _rows.probability_row(label, p, self.false_alarms),
-                    _rows.share_row("simulated fits whose best value lies at this end", end.probability, self.likely),
+                    (label, Probability(p), self.false_alarms),
+                    ("simulated fits whose best value lies at this end", Percent(end.probability), self.likely),
                     _rows.range_row(study, name),
                 ),
             ),

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.engine.rule import Count, Factor, Rule, Share
+from advisor.engine.rule import Count as CountOf, Factor, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import searched_learning_rates
-from advisor.model.message import Count as CountOf, Message, Name, Number, Setting, lower_bound, say, upper_bound
+from advisor.model.message import Count, Message, Name, Number, Percent, Probability, Setting, lower_bound, say, upper_bound
 from advisor.model.space import Domain, RangeSide, as_number
 from advisor.model.study import Study
 from advisor.stats import outliers
@@ -54,7 +54,7 @@ class SpaceBoundaryInfeasible(Rule):
 
     purity: Share = 0.8
     """Minimum share of failed trials among the trials beyond the threshold."""
-    least_failed: Count = 2
+    least_failed: CountOf = 2
     """Minimum number of failed settings beyond the threshold."""
     factor: Factor = 4.0
     """Maximum ratio between the threshold and the value of the best trial on a log scale. A ratio of 4 equals two doublings of
@@ -107,7 +107,7 @@ class SpaceBoundaryInfeasible(Rule):
         best = tried.trials[int(np.nanargmin(tried.costs))][0]
         edge, end = (as_number(domain.value_at_position(x)) for x in (region.edge_position, region.nearest_outside_position))
         bound, more = (lower_bound(edge), "more") if region.side == "high" else (upper_bound(edge), "less")
-        total = CountOf(region.trial_count, "setting")
+        total = Count(region.trial_count, "setting")
         text = f"Of {{total}} with {{name}} of {{edge}} or {more}, {{failed}} failed."
         failures = say(text, total=total, name=Name(name), edge=bound, failed=region.failed_count)
         action, changes = _advise_end_at_threshold(domain, name, region.side, edge, end)
@@ -124,8 +124,8 @@ class SpaceBoundaryInfeasible(Rule):
                 axis_plot(name, failures, [best], lines={"trials fail beyond this line": edge}),
                 table(
                     _rows.tried_settings_row(tried),
-                    _rows.share_row("failed share beyond the threshold", region.failed_count / region.trial_count, self.purity),
-                    _rows.probability_row("probability of such a threshold by chance", p, self.false_alarms),
+                    ("failed share beyond the threshold", Percent(region.failed_count / region.trial_count), self.purity),
+                    ("probability of such a threshold by chance", Probability(p), self.false_alarms),
                 ),
             ),
             changes=() if is_rate else changes,

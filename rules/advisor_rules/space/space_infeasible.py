@@ -7,21 +7,20 @@ import numpy as np
 from advisor.computed.space import failures, settings
 from advisor.engine.rule import Count as CountOf, Relation, Rule, Share
 from advisor.model.change import Advise, Change
-from advisor.model.evidence import table
+from advisor.model.evidence import TableRow, table
 from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.message import (
     Count,
     Message,
-    MessagePart,
     Name,
+    Percent,
     Probability,
     Setting,
     list_message,
     lower_bound,
     say,
     upper_bound,
-    value_with_limit,
 )
 from advisor.model.space import BoolArray, FloatArray, as_number, is_learning_rate
 from advisor.model.study import Study
@@ -132,13 +131,13 @@ class SpaceInfeasible(Rule):
         # Settings are counted instead of trials, because repeats of a setting add no evidence.
         weights = settings.trial_weights(study)
         bad, total = round(float(weights[failed.has_failed].sum()), 9), round(float(weights.sum()))
-        clear: MessagePart = "no region"
+        label = "probability of a region this clear by chance"
         if cut is None:
             severity, action, changes = self._advise_on_unexplained_failures(study, failed, bad, total)
+            clear: TableRow = (label, "no region")
         else:
             severity, action, changes = "warning", cut.action, cut.changes
-            limit = Probability(self.false_alarms)
-            clear = value_with_limit(Probability(cut.p_value), limit) if cut.p_value < 1 else "no test"
+            clear = (label, Probability(cut.p_value), self.false_alarms) if cut.p_value < 1 else (label, "no test")
         yield self.finding(
             _message(study, failed, cut),
             action=action,
@@ -152,8 +151,8 @@ class SpaceInfeasible(Rule):
                 table(
                     ("trials that ended", ended_count),
                     *((what, int(mask.sum())) for what, mask in _masks_by_failure_kind(study, failed)),
-                    _rows.share_row("share of the trials that failed", count / ended_count, self.share),
-                    ("probability of a region this clear by chance", clear),
+                    ("share of the trials that failed", Percent(count / ended_count), self.share),
+                    clear,
                 ),
             ),
             changes=changes,

@@ -15,7 +15,7 @@ from advisor.model.message import Message, Name, Percent, Probability, Setting, 
 from advisor.model.space import BoolArray, HyperparameterValue, is_learning_rate
 from advisor.model.study import Study
 from advisor.model.words import count
-from advisor_rules.space import _regularisers, _rows
+from advisor_rules.space import _regularisers
 
 MAYBE_NOISE_WARNING = " All of the variation may be noise: random results show as much structure with probability {p}."
 FEW_SETTINGS_WARNING = " With only {few} settings for {value}, an effect of {name} that occurs only there may be missed."
@@ -165,10 +165,8 @@ class SpaceInsensitive(Rule):
                 axis_plot(name.text, caption),
                 table(
                     *((f"importance of {Name(n)}", importances.share_text(i)) for i, n in enumerate(importances.names)),
-                    _rows.probability_row(label, probability, self.certainty),
-                    _rows.probability_row(
-                        "probability of as much structure in random results", importances.p_value, self.false_alarms
-                    ),
+                    (label, Probability(probability), self.certainty),
+                    ("probability of as much structure in random results", Probability(importances.p_value), self.false_alarms),
                 ),
             ),
             changes=() if value is None else (FixParameter(parameter=name.text, value=value, why=why, for_now=True),),

@@ -10,11 +10,10 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Percent, Probability, say, value_with_limit
+from advisor.model.message import Message, Name, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats.importance import draws_needed, interaction_p_values
-from advisor_rules.space import _rows
 
 TUNE_TOGETHER_ADVICE = "Tune {little} and {great} together: fix both or neither, and tune both again if you change either."
 TUNE_AGAIN_ADVICE = "Tune {other} again if you change {batch}: the best value depends on it."
@@ -133,12 +132,9 @@ class SpaceInteraction(Rule):
             evidence=(
                 *axes,
                 table(
-                    (
-                        "share of the variation that the interaction explains",
-                        value_with_limit(interval, Percent(self.material)),
-                    ),
-                    _rows.share_row(f"interaction as a share of the effect of {little}", part.value, self.dependent),
-                    _rows.probability_row("probability of such strength without interaction", p, self.false_alarms),
+                    ("share of the variation that the interaction explains", interval, Percent(self.material)),
+                    (f"interaction as a share of the effect of {little}", part, self.dependent),
+                    ("probability of such strength without interaction", Probability(p), self.false_alarms),
                 ),
             ),
             changes=(Advise(text=str(advice)),),

@@ -12,7 +12,7 @@ from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Name, Percent, say
+from advisor.model.message import Name, Percent, Probability, say
 from advisor.model.space import Domain, FloatArray, as_number, is_learning_rate, is_training_length, natural_limits_of_name
 from advisor.model.study import Study
 from advisor.stats import surface
@@ -147,11 +147,9 @@ class SpaceScale(Rule):
                     span=(low, high),
                 ),
                 table(
-                    _rows.probability_row("probability of such a fit if the scale were right", p, self.false_alarms),
-                    _rows.share_row(f"share of the range with the best settings, {old} scale", spans[0], self.cramped),
-                    _rows.share_row(
-                        f"share of the range with the best settings, {new.scale} scale", spans[1], self.wider * spans[0]
-                    ),
+                    ("probability of such a fit if the scale were right", Probability(p), self.false_alarms),
+                    (f"share of the range with the best settings, {old} scale", Percent(spans[0]), self.cramped),
+                    (f"share of the range with the best settings, {new.scale} scale", Percent(spans[1]), self.wider * spans[0]),
                     _rows.range_row(study, name),
                 ),
             ),

@@ -9,9 +9,9 @@ from advisor.computed.space import promising, sampler, settings
 from advisor.computed.space.settings import Settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetRange
-from advisor.model.evidence import axis_plot, table
+from advisor.model.evidence import TableRow, axis_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, MessagePart, Name, Number, Percent, say
+from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.space import BoolArray, FloatArray, as_number
 from advisor.model.study import Study
 from advisor.model.words import capitalise
@@ -166,9 +166,9 @@ class SpaceShrink(Rule):
             why = capitalise(f"{promising.PROMISING_RANGE_REASON} of all settings")
         n_settings, n_outside = int(np.isfinite(u).sum()), part.good_outside_count
         shown = [tried.trials[i][0] for i in np.flatnonzero((u >= part.low) & (u <= part.high))[:5]]
-        chance_row: tuple[str, MessagePart] = ("simulated fits with their best value in the kept part", Percent(1 - p))
+        chance_row: TableRow = ("simulated fits with their best value in the kept part", Percent(1 - p))
         if p <= self.false_alarms:
-            chance_row = _rows.probability_row("probability of such a small part by chance", p, self.false_alarms)
+            chance_row = ("probability of such a small part by chance", Probability(p), self.false_alarms)
         caption = say("Good trials lie in one part of the range of {name}.", name=Name(name))
         good_text = "{good}, {strays} of them outside this part of the range"
         return self.finding(
@@ -185,7 +185,7 @@ class SpaceShrink(Rule):
                     ("good trials", say(good_text, good=part.good_count, strays=n_outside)),
                     ("trials in this part of the range", say("{inside} of {having}", inside=part.inside, having=n_settings)),
                     chance_row,
-                    _rows.share_row("kept share of the range, including margins", kept_range[1] - kept_range[0], self.left),
+                    ("kept share of the range, including margins", Percent(kept_range[1] - kept_range[0]), self.left),
                     _rows.range_row(study, name),
                 ),
             ),

@@ -12,7 +12,7 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import FigureEvidence, table
 from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
-from advisor.model.message import Message, Name, Number, Objective, Percent, say, value_with_limit
+from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
@@ -161,13 +161,12 @@ class SpaceUndersampled(Rule):
     ) -> FigureEvidence:
         n, (low, high) = len(tried), halving.interval(0.95)
         means = {k: study.objective_value(expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
-        gain = value_with_limit(Number(mean_gain, 2), Number(limit, 2))
         return table(
             _rows.tried_settings_row(tried),
             *((f"expected best result of {k} trials", Objective(v)) for k, v in means.items()),
-            ("expected loss with half of the trials", value_with_limit(halving.expected_loss, limit)),
+            ("expected loss with half of the trials", halving.expected_loss, limit),
             ("80 % interval of the loss", say("{low} to {high}", low=low, high=high)),
-            ("expected gain from another doubling of the trials", gain),
+            ("expected gain from another doubling of the trials", Number(mean_gain, 2), Number(limit, 2)),
             ("probability of a gain that matters", Percent(matters)),
         )
 

@@ -11,12 +11,12 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetField, SetRange
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as CountOf, Name, Objective, Percent, say
+from advisor.model.message import Count as CountOf, Name, Objective, Percent, Probability, say
 from advisor.model.space import as_number, scale_of_new_range
 from advisor.model.study import Study
 from advisor.model.words import count
 from advisor.stats import boundaries, widening
-from advisor_rules.space import _compared_values, _fairness, _rows
+from advisor_rules.space import _compared_values, _fairness
 from advisor_rules.space._compared_values import ComparedValues
 
 
@@ -144,7 +144,7 @@ class UnfairComparison(Rule):
                 ),
                 table(
                     ("settings", say("{size} of {who}, {rest} others", size=size, who=label, rest=rest)),
-                    _rows.probability_row(chance_label, end.p_value, self.false_alarms),
+                    (chance_label, Probability(end.p_value), self.false_alarms),
                     ("simulated fits whose best value lies at this end", Percent(end.probability)),
                 ),
             ),
@@ -177,8 +177,8 @@ class UnfairComparison(Rule):
             evidence=(
                 axis_plot(axis, say(caption, who=label, axis=name), shown),
                 table(
-                    _rows.probability_row(chance_label, end.p_value, self.false_alarms),
-                    _rows.share_row("simulated fits whose best value lies at this end", end.probability, self.certainty),
+                    (chance_label, Probability(end.p_value), self.false_alarms),
+                    ("simulated fits whose best value lies at this end", Percent(end.probability), self.certainty),
                 ),
             ),
             changes=changes,
@@ -205,7 +205,7 @@ class UnfairComparison(Rule):
             trials=shown,
             evidence=(
                 axis_plot(comparison.name, say("Nearly all trials with {who} end alike or fail.", who=label), shown),
-                table(("settings", why), _rows.probability_row(chance_label, p, self.false_alarms / 2)),
+                table(("settings", why), (chance_label, Probability(p), self.false_alarms / 2)),
             ),
             changes=(Advise(text=str(advice)),),
         )
@@ -228,9 +228,11 @@ class UnfairComparison(Rule):
             trials=shown,
             evidence=table(
                 ("successful settings", counts),
-                _rows.probability_row(chance_label, group.p_value, self.false_alarms),
-                _rows.probability_row(
-                    "probability that the winner leads with equally few trials", group.lead_probability, self.certainty
+                (chance_label, Probability(group.p_value), self.false_alarms),
+                (
+                    "probability that the winner leads with equally few trials",
+                    Probability(group.lead_probability),
+                    self.certainty,
                 ),
             ),
             changes=(

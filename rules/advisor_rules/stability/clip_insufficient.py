@@ -127,24 +127,21 @@ class ClipInsufficient(RuleNearBestRate):
         )
 
     def _evidence(self, worst: _WorstInstability, clip_count: int, at: Message | str) -> tuple[Evidence, ...]:
-        trial_clipping = worst.clipping
-        limit_is_known = "norm" in worst.metric and math.isfinite(trial_clipping.threshold)
+        own = worst.clipping
+        limit_is_known = "norm" in worst.metric and math.isfinite(own.threshold)
         text = "p ≤ {p}, rise ≥ {rise} of the gain, norms ≥ {factor} times their median"
         limits = say(text, p=self.false_alarms, rise=Percent(self.material), factor=self.factor)
         return (
             curve_plot(
                 worst.metric,
-                say("{trial} is unstable despite clipping{at}.", trial=Name(trial_clipping.trial.name), at=at),
-                [trial_clipping.trial],
-                marks=[Mark(trial=trial_clipping.trial.id, step=worst.step, label="unstable")],
-                lines={"clipping threshold": trial_clipping.threshold} if limit_is_known else {},
+                say("{trial} is unstable despite clipping{at}.", trial=Name(own.trial.name), at=at),
+                [own.trial],
+                marks=[Mark(trial=own.trial.id, step=worst.step, label="unstable")],
+                lines={"clipping threshold": own.threshold} if limit_is_known else {},
             ),
             table(
                 ("trials that clip", say("{clip} ({n} unstable)", clip=clip_count, n=worst.trials)),
-                (
-                    "share of clipped updates",
-                    Percent(trial_clipping.clipped_share, 1) if trial_clipping.point_count else "unknown",
-                ),
+                ("share of clipped updates", Percent(own.clipped_share, 1) if own.point_count else "unknown"),
                 ("p-value over all trials judged", Probability(worst.p_value)),
                 ("thresholds", limits),
             ),

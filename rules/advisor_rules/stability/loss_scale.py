@@ -99,10 +99,10 @@ class LossScale(Rule):
             yield self._build_finding(study, reported, len(judged_skips))
 
     def _build_finding(self, study: Study, reported: list[_SkippedSteps], judged: int) -> Finding:
-        worst, shown_skips, metric = max(reported, key=lambda s: s.late_in_vain), reported[:5], study.signals["loss_scale"]
+        worst, shown, metric = max(reported, key=lambda s: s.late_in_vain), reported[:5], study.signals["loss_scale"]
         caption = "The loss scale keeps falling, because lowering it does not prevent the overflow."
         label = "skipped in vain"
-        marks = [Mark(trial=s.trial.id, step=s.first_step_after, label=label, lasting=True) for s in shown_skips]
+        marks = [Mark(trial=s.trial.id, step=s.first_step_after, label=label, lasting=True) for s in shown]
         text = (
             "In {n} of {trials} in float16, overflows continue although the loss scale is low: {name} skipped {skipped} of "
             "{steps} steps, and its scale fell to {scale}."
@@ -117,15 +117,12 @@ class LossScale(Rule):
             side="low",
             trials=[s.trial for s in reported],
             evidence=(
-                curve_plot(metric, caption, [s.trial for s in shown_skips], marks=marks, lines={"scale 1": 1.0}),
+                curve_plot(metric, caption, [s.trial for s in shown], marks=marks, lines={"scale 1": 1.0}),
                 table(
-                    (
-                        "steps skipped in vain in the second half, by trial",
-                        join_items(str(s.late_in_vain) for s in shown_skips),
-                    ),
+                    ("steps skipped in vain in the second half, by trial", join_items(str(s.late_in_vain) for s in shown)),
                     ("minimum number of such steps for a finding", self.fewest),
-                    ("largest gradient norm", join_items(Number(s.largest_norm) for s in shown_skips)),
-                    ("65,504 / (scale × largest gradient) at the end", join_items(Number(s.room) for s in shown_skips)),
+                    ("largest gradient norm", join_items(Number(s.largest_norm) for s in shown)),
+                    ("65,504 / (scale × largest gradient) at the end", join_items(Number(s.room) for s in shown)),
                 ),
             ),
         )

@@ -145,6 +145,7 @@ class StepPosition(Rule):
         latest, early = max(b.best_position for b in best_steps), Percent(self.early)
         curves = [study.cost_curve(b.trial).finite.values for b in best_steps]
         is_first_best = all(values[0] == values.min() for values in curves)
+        caption = say("Each of the best trials reaches its best result in the first {early} of training.", early=early)
         if is_first_best:
             action = say("Fix training before choosing its length: search lower learning rates and check the pipeline.")
             change: Change = Advise(text=str(action))
@@ -168,11 +169,7 @@ class StepPosition(Rule):
             confidence=1 - p,
             side="low",
             trials=[b.trial for b in best_steps],
-            evidence=self._build_evidence(
-                best_steps,
-                p,
-                say("Each of the best trials reaches its best result in the first {early} of training.", early=early),
-            ),
+            evidence=self._build_evidence(best_steps, p, caption),
             changes=(change,),
         )
 
@@ -193,6 +190,7 @@ class StepPosition(Rule):
             f"of the best trials improves after {latest} of {steps:,}"
         )
         p, length = latest.value ** len(best_steps), study.length(steps)
+        caption = say("All best trials reach their best result within the first {last} of training.", last=latest)
         return self.finding(
             say("None of the {n} best trials improves after {last} of {steps}.", n=len(best_steps), last=latest, steps=length),
             action=say("Shorten the training from {steps} to {fewer}.", steps=steps, fewer=study.length(new_steps)),
@@ -200,9 +198,7 @@ class StepPosition(Rule):
             confidence=1 - p,
             side="low",
             trials=[b.trial for b in best_steps],
-            evidence=self._build_evidence(
-                best_steps, p, say("All best trials reach their best result within the first {last} of training.", last=latest)
-            ),
+            evidence=self._build_evidence(best_steps, p, caption),
             changes=(change_training_length(study, new_steps, why=why),),
         )
 
@@ -260,6 +256,7 @@ class StepPosition(Rule):
         positions = np.array([b.best_position for b in best_steps])
         counts, edges = np.histogram(positions, bins=20, range=(0, 1))
         low, middle, high = (Percent(float(x), 1) for x in (positions.min(), np.median(positions), positions.max()))
+        span = say("{low} to {high}, median {middle}", low=low, high=high, middle=middle)
         text = "p ≤ {p}; all best steps early, or at least {share} of them late"
         return (
             HistogramEvidence(
@@ -274,10 +271,7 @@ class StepPosition(Rule):
             ),
             table(
                 ("best trials", len(positions)),
-                (
-                    "best steps, as a share of the training",
-                    say("{low} to {high}, median {middle}", low=low, high=high, middle=middle),
-                ),
+                ("best steps, as a share of the training", span),
                 ("exact p-value: chance of as many best steps in this part of training", Probability(p)),
                 ("thresholds", say(text, p=self.false_alarms, share=Percent(self.consistent))),
                 *rows,

@@ -126,7 +126,10 @@ class StepsComputeBound(Rule):
         notes = advice if not is_bound or study.spec.final_train_steps else ()
         text = "forecast gain above {forecast}; gain in a flat part up to {rest}; distance from a perfect fit up to {floor}"
         limits = say(text, forecast=Percent(self.material), rest=Percent(self.rest), floor=Percent(self.floor))
-        end_text = "still improve" if is_bound else "are flat"
+        end_text, flat_from = (
+            "still improve" if is_bound else "are flat",
+            join_items(Percent(_flat_start_share(e)) for e in judged),
+        )
         caption = say(f"{{many}} of {{of}} best trials {end_text} at their end.", many=n, of=n_judged)
         who = say("{many} of the best {of} trials", many=n, of=n_judged) if n_judged > 1 else "the best trial"
         return self.finding(
@@ -139,10 +142,7 @@ class StepsComputeBound(Rule):
                 curve_plot(study.spec.objective.metric, caption, trials),
                 table(
                     ("forecast gain of twice the steps", join_items(Percent(e.end.forecast_gain, 1) for e in judged)),
-                    (
-                        "step from which the curve is flat, as a share of the steps",
-                        join_items(Percent(_flat_start_share(e)) for e in judged),
-                    ),
+                    ("step from which the curve is flat, as a share of the steps", flat_from),
                     ("distance from a perfect fit", join_items(Percent(e.train_distance_left, 1) for e in judged)),
                     ("thresholds", limits),
                 ),
