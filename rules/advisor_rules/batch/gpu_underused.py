@@ -70,6 +70,7 @@ class GpuUnderused(Rule):
         memory = float(np.median([timing.peak_memory_share(study, t) for t in trials]))
         memory_is_known = math.isfinite(memory)
         action = _LOW_UTILISATION_ADVICE["larger batch" if memory <= self.room else "larger pieces"]
+        caption = say("The device computes in {share} of the time.", share=computing_share)
         return self.finding(
             say(
                 "The GPU computes in only {share} of the time in {trials}.{memory}",
@@ -84,12 +85,7 @@ class GpuUnderused(Rule):
             side="low",
             trials=trials,
             evidence=(
-                curve_plot(
-                    metric,
-                    say("The device computes in {share} of the time.", share=computing_share),
-                    trials[:5],
-                    lines={"limit": self.least},
-                ),
+                curve_plot(metric, caption, trials[:5], lines={"limit": self.least}),
                 shares_table(
                     (judged_count, len(low_trials)),
                     ("share of the time in which the GPU computes", 1 - median_idle_share.value, median_idle_share.error),

@@ -73,6 +73,7 @@ class HostSync(Rule):
     def _build_finding(self, study: Study, reported: list[tuple[timing.StepTimes, Estimate]], judged_count: int) -> Finding:
         trials, (median_times, idle_share) = [t.trial for t, _ in reported], reported[len(reported) // 2]
         text = "The GPU of {trials} is idle {share} of the time between steps ({idle} of {step} a step), "
+        caption = "Steps take longer than computing and waiting for data together."
         return self.finding(
             say(
                 text + "although its data is ready.",
@@ -88,11 +89,7 @@ class HostSync(Rule):
             subject=study.signals["step_time"],
             trials=trials,
             evidence=(
-                curve_plot(
-                    tuple(study.signals[s] for s in ("step_time", "compute_time", "data_wait")),
-                    "Steps take longer than computing and waiting for data together.",
-                    trials[:5],
-                ),
+                curve_plot(tuple(study.signals[s] for s in ("step_time", "compute_time", "data_wait")), caption, trials[:5]),
                 shares_table(
                     (judged_count, len(reported)),
                     ("share of the time idle although data is ready", idle_share.value, idle_share.error),

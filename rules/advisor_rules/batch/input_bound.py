@@ -79,6 +79,7 @@ class InputBound(Rule):
         wait_share, step = median.data_wait_share, Number(1e3 * median.mean_seconds, unit="ms")
         wait_ms, metric = Number(1e3 * wait_share.value * median.mean_seconds), study.signals["data_wait"]
         workers, action = timing.data_loader_facts(median.trial).get("workers"), _choose_action(median)
+        caption = say("A step takes {step} and waits for data for {wait}.", step=step, wait=wait_ms)
         return self.finding(
             say(
                 "The steps of {trials} wait for data {share} of their time ({wait} of {step} a step){workers}.",
@@ -94,11 +95,7 @@ class InputBound(Rule):
             subject=metric,
             trials=trials,
             evidence=(
-                curve_plot(
-                    (metric, study.signals["step_time"]),
-                    say("A step takes {step} and waits for data for {wait}.", step=step, wait=wait_ms),
-                    trials[:5],
-                ),
+                curve_plot((metric, study.signals["step_time"]), caption, trials[:5]),
                 shares_table(
                     (judged_count, len(slow_trials)),
                     ("share of the time spent waiting", wait_share.value, wait_share.error),

@@ -146,16 +146,9 @@ class CurveStepVariance(Rule):
         action = say("Take any of the {n} best settings, such as the cheapest one: they are equally good within noise.", n=n)
         why = "the best settings are equally good within the noise of their evaluations, but the variation between seeds is unknown"
         again = RepeatTrial(parameters=dict(trials[0].params), seeds=self.first, why=why)
+        bound = Number(ranking.range_bound, 2)
         finding = self.finding(
-            say(
-                text + "{seeds}",
-                n=n,
-                metric=Name(metric),
-                bound=Number(ranking.range_bound, 2),
-                loss=Number(loss, 2),
-                share=share,
-                seeds=seeds,
-            ),
+            say(text + "{seeds}", n=n, metric=Name(metric), bound=bound, loss=Number(loss, 2), share=share, seeds=seeds),
             action=action,
             severity="note",
             confidence=float(np.mean(ranking.losses.mean(axis=1) <= self.worthwhile * gain)),

@@ -101,6 +101,8 @@ class AdamEpsilon(Rule):
         change: Change = Advise(text=str(action))
         if name is not None:
             change = FixParameter(parameter=name, value=new_epsilon, why=str(message))
+        lines = {"epsilon × √parameters": epsilon * math.sqrt(parameters)}
+        caption = "Below the line, epsilon is larger than the typical gradient of a parameter."
         return self.finding(
             message,
             action=action,
@@ -110,12 +112,7 @@ class AdamEpsilon(Rule):
             side="high",
             trials=trials,
             evidence=(
-                curve_plot(
-                    study.signals["grad_norm"],
-                    "Below the line, epsilon is larger than the typical gradient of a parameter.",
-                    trials,
-                    lines={"epsilon × √parameters": epsilon * math.sqrt(parameters)},
-                ),
+                curve_plot(study.signals["grad_norm"], caption, trials, lines=lines),
                 table(
                     ("epsilon", epsilon),
                     ("median of gradient norm / √(number of parameters)", gradient),

@@ -234,12 +234,8 @@ def _cut_at_threshold(study: Study, tried: settings.Settings, found: list[tuple[
     if lacking:
         text = "Keep {name} at {value} or less; larger values do not fit in memory."
         action = say(text, name=Name(name), value=Setting(high))
-    shown = axis_plot(
-        name,
-        say("The following trials failed: {which}.", which=which),
-        lines={"trials fail beyond this line": edge},
-        span=(low, high) if low < high else (None, None),
-    )
+    lines, span = {"trials fail beyond this line": edge}, (low, high) if low < high else (None, None)
+    shown = axis_plot(name, say("The following trials failed: {which}.", which=which), lines=lines, span=span)
     text = "Consider searching a combination of {} and {} instead of one, because failures depend on both."
     more = [Advise(text=text.format(Name(name), Name(other))) for other, _ in found[1:2]]
     return FailureCut(name, which, action, (change, *more), region.p_value, region.side, (shown,))

@@ -92,6 +92,7 @@ class RegulariserFloor(Rule):
             if floor > 0:
                 advice = "Compare the best {name} with a study without it, which is tuned equally well."
                 changes.append(Advise(text=str(say(advice, name=Name(name)))))
+        lines = {"lowest value searched": low}
         return self.finding(
             say(text, why=why, count=Count(count, "setting"), p=Probability(p)),
             action=say(f"Start the range of {{name}} at {{floor}}{off_text}.", name=Name(name), floor=floor),
@@ -100,12 +101,7 @@ class RegulariserFloor(Rule):
             subject=name,
             side="low",
             evidence=(
-                axis_plot(
-                    name,
-                    say("No trial has a {name} below {low}.", **names),
-                    lines={"lowest value searched": low},
-                    span=(floor, high),
-                ),
+                axis_plot(name, say("No trial has a {name} below {low}.", **names), lines=lines, span=(floor, high)),
                 table(
                     ("range", say("{low} to {high}", low=Setting(low), high=Setting(high))),
                     ("probability by chance that results improve as much towards high values", Probability(p)),

@@ -132,6 +132,7 @@ class SpaceScale(Rule):
         )
         numbers = {"number": max(4, count // 8), "count": count}
         used, other = map(Percent, spans)
+        caption = say(f"The best trials are crowded together on the {old} scale of {{name}}.", name=Name(name))
         return self.finding(
             say(text, name=Name(name), span=_rows.range_text(study, name), used=used, other=other, **numbers),
             action=_rows.range_advice(f"Search {{name}} on a {new.scale} scale", name, low, high),
@@ -140,12 +141,7 @@ class SpaceScale(Rule):
             subject=name,
             trials=best,
             evidence=(
-                axis_plot(
-                    name,
-                    say(f"The best trials are crowded together on the {old} scale of {{name}}.", name=Name(name)),
-                    best,
-                    span=(low, high),
-                ),
+                axis_plot(name, caption, best, span=(low, high)),
                 table(
                     ("probability of such a fit if the scale were right", Probability(p), self.false_alarms),
                     (f"share of the range with the best settings, {old} scale", Percent(spans[0]), self.cramped),

@@ -128,6 +128,7 @@ class UnfairComparison(Rule):
         names = {"name": Name(comparison.name), "axis": Name(axis)}
         advice = "Compare the values of {name} again in {trials} trials, with one range of {axis} for all values."
         chance_label = "probability of a range that ends this early if all values are sampled equally"
+        caption = say("{who} was tried in only a part of the range of {axis}.", who=label, axis=Name(axis))
         return self.finding(
             say(text, why=why, count=end.points_beyond_end, rest=rest, axis=Name(axis)),
             action=say(advice, trials=trials, **names),
@@ -136,12 +137,7 @@ class UnfairComparison(Rule):
             subject=comparison.name,
             trials=shown,
             evidence=(
-                axis_plot(
-                    axis,
-                    say("{who} was tried in only a part of the range of {axis}.", who=label, axis=Name(axis)),
-                    shown,
-                    lines={f"end of the own range of {label}": at},
-                ),
+                axis_plot(axis, caption, shown, lines={f"end of the own range of {label}": at}),
                 table(
                     ("settings", say("{size} of {who}, {rest} others", size=size, who=label, rest=rest)),
                     (chance_label, Probability(end.p_value), self.false_alarms),

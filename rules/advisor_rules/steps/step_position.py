@@ -174,12 +174,9 @@ class StepPosition(Rule):
         )
 
     def _most_overfit(self, study: Study, best_steps: Sequence[_BestStep]) -> bool:
+        material = curve_tails.MIN_WORTHWHILE_GAIN
         overfits = measure_overfitting_of_trials(
-            study,
-            [b.trial for b in best_steps],
-            study.spec.objective.metric,
-            study.cost_curve,
-            material=curve_tails.MIN_WORTHWHILE_GAIN,
+            study, [b.trial for b in best_steps], study.spec.objective.metric, study.cost_curve, material=material
         )
         return 2 * sum(o.p_value <= self.false_alarms for o in overfits) > len(best_steps)
 
