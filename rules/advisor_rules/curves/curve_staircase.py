@@ -15,10 +15,6 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import number
 
-_MEMORISATION_ADVICE = (
-    "Judge trials by validation data only, and try fewer epochs, more data or more regularisation: from the second epoch on, the "
-    "training loss measures memorisation."
-)
 _MIN_EPOCH_STEPS = 20
 """Minimum number of steps per epoch; with 20 steps, each compared part of an epoch has three losses."""
 _COMPARED_EPOCH_SHARE = 0.15
@@ -117,7 +113,8 @@ class CurveStaircase(Rule):
         trials_text = Counted(len(epoch_falls), "good trial")
         return self.finding(
             say(text, share=Percent(excess), n=sum(len(s.excess) for s in epoch_falls), trials=trials_text),
-            action=_MEMORISATION_ADVICE,
+            action="Judge trials by validation data only, and try fewer epochs, more data or more regularisation: from the "
+            "second epoch on, the training loss measures memorisation.",
             severity="note",
             confidence=0.95 * (1 - p),
             subject=metric,

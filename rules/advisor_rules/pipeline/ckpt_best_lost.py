@@ -13,10 +13,6 @@ from advisor.model.message import Name, Objective, Percent, Probability, list_me
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats.curve import MIN_POINTS, LevelRise, rise_at_point
 
-_OWN_FOLDER_ADVICE = (
-    "Write the checkpoints of each run to its own folder. In a command of `advisor run`, {run_id} is the id of the run: with the "
-    "Transformers Trainer, add --output-dir trainer-output/{run_id}."
-)
 _OVERWRITTEN_CONFIDENCE = 0.95
 """Confidence that checkpoints under the same path on the same machine were overwritten. Overwriting is not certain, because
 relative paths can belong to different working directories. Our choice."""
@@ -116,7 +112,8 @@ class CkptBestLost(Rule):
         where = "" if is_host_known else " if the trials ran in one folder of one machine"
         return self.finding(
             say(text, trial=Name(trial.name), where=where, later=list_message([Name(t.name) for t in later_trials]), path=path),
-            action=_OWN_FOLDER_ADVICE,
+            action="Write the checkpoints of each run to its own folder. In a command of `advisor run`, {run_id} is the id of "
+            "the run: with the Transformers Trainer, add --output-dir trainer-output/{run_id}.",
             severity="warning" if is_host_known else "note",
             confidence=_OVERWRITTEN_CONFIDENCE if is_host_known else _PERHAPS_OVERWRITTEN_CONFIDENCE,
             subject=study.spec.objective.metric,

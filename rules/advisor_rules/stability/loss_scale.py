@@ -12,10 +12,6 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count as Counted, Name, Number, join_items, say
 from advisor.model.study import Study, Trial
 
-_BFLOAT16_ADVICE = (
-    "Train in bfloat16. If the device does not support bfloat16, find the layer whose outputs exceed 65,504 (unscaled "
-    "inputs, attention scores, a sum over many values) and compute it in float32."
-)
 _LARGEST_FLOAT16 = 65504.0
 _LOSSES_PER_END = 5
 
@@ -110,7 +106,8 @@ class LossScale(Rule):
         trials, name, scale = Counted(judged, "trial"), Name(worst.trial.name), Number(worst.final_scale)
         return self.finding(
             say(text, n=len(reported), trials=trials, name=name, skipped=worst.skipped, steps=worst.steps, scale=scale),
-            action=_BFLOAT16_ADVICE,
+            action="Train in bfloat16. If the device does not support bfloat16, find the layer whose outputs exceed 65,504 "
+            "(unscaled inputs, attention scores, a sum over many values) and compute it in float32.",
             severity="warning",
             confidence=0.9 if 2 * len(reported) > judged else 0.7,
             subject=metric,
