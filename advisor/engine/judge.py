@@ -86,7 +86,7 @@ def _reason_rule_does_not_apply(study: Study, rule: Rule) -> str | None:
     if study.kind in rule.not_for or (study.kind == "no-network" and is_about_networks):
         reason = _WORKLOAD_MISMATCH_REASONS.get(study.kind, f"the workload is {study.kind}")
         return f"{reason}; pass --kind if that is wrong"
-    if study.target is not None and rule.compares_results:
+    if study.target is not None and (rule.compares_results or rule.needs_order):
         return (
             f"training stopped when {study.spec.objective.metric} reached about {number(study.target)}, so results are equal by "
             "design; to compare settings, train all of them equally long"

@@ -22,7 +22,7 @@ from advisor.model.reading import WorkloadKind
 from advisor.model.space import RangeSide
 from advisor.model.study import Study, Trial
 
-__all__ = ["Count", "Expectation", "Factor", "Grounds", "QuietVerdict", "Relation", "Rule", "Share"]
+__all__ = ["Count", "Expectation", "Factor", "Grounds", "QuietVerdict", "Relation", "Rule", "RuleOnGoodTrials", "Share"]
 
 Count = Annotated[int, Field(ge=1)]
 """Threshold that is an integer of at least 1."""
@@ -75,7 +75,8 @@ class Rule(BaseModel):
     compares_results: ClassVar[bool] = False
     """True if the rule compares results or lengths of trials, so that it does not apply if all runs stopped at a target value."""
     needs_order: ClassVar[bool] = False
-    """True if the rule depends on the order of results: if results tie and the rule finds nothing, it counts as not assessed."""
+    """True if the rule compares results and depends on their order: if results tie and the rule finds nothing, it counts as not
+    assessed."""
     needs_learning: ClassVar[bool] = False
     """True if the rule uses differences or shapes of curves that are due to chance if no trial learned anything."""
     explains: ClassVar[Relation | tuple[Relation, ...]] = ()
@@ -152,6 +153,16 @@ class Rule(BaseModel):
             evidence=(evidence,) if isinstance(evidence, FrozenModel) else tuple(evidence),
             changes=(Advise(text=str(action)),) if changes is None else tuple(changes),
         )
+
+
+class RuleOnGoodTrials(Rule):
+    """Base of rules that examine the best few trials."""
+
+    best: Count = 5
+    """Maximum number of best trials to examine."""
+    reach: Share = 0.5
+    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
+    during training."""
 
 
 def _field_docstrings(tree: ast.stmt) -> dict[str, str]:

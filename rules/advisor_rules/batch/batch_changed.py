@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 
 from advisor.engine.rule import Count, Rule
@@ -46,7 +46,10 @@ class BatchChanged(Rule):
     higher rates are worse than the best rate."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials_of_studies = _trials_by_study(study)
+        trials_of_studies: dict[str, list[Trial]] = {}
+        with_study = [t for t in study.trials if study.ended[t.index] and "study" in t.facts]
+        for trial in sorted(with_study, key=lambda t: (math.inf if t.started is None else t.started, t.index)):
+            trials_of_studies.setdefault(trial.facts["study"], []).append(trial)
         if len(trials_of_studies) < 2:
             parent = f", and none belongs to its parent study {study.spec.parent}" if study.spec.parent else ""
             raise MissingData(
@@ -90,15 +93,6 @@ class BatchChanged(Rule):
             ),
             changes=(*_search_learning_rate(study, later, str(message)), Advise(text=str(action))),
         )
-
-
-def _trials_by_study(study: Study) -> Mapping[str, list[Trial]]:
-    """Group the ended trials by the study that they logged, in the order in which the studies began."""
-    trials_of_studies: dict[str, list[Trial]] = {}
-    trials_with_study = [t for t in study.trials if study.ended[t.index] and "study" in t.facts]
-    for trial in sorted(trials_with_study, key=lambda t: (math.inf if t.started is None else t.started, t.index)):
-        trials_of_studies.setdefault(trial.facts["study"], []).append(trial)
-    return trials_of_studies
 
 
 def _changed_settings_clauses(earlier: list[Trial], later: list[Trial]) -> list[Message]:

@@ -83,7 +83,6 @@ class CurveBestIsRegularisedByAccident(Rule):
 
     playbook = "Examining the training curves"
     goal = "boundary"
-    compares_results = True
     needs_order = True
     explains = (
         Relation(

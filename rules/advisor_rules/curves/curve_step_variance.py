@@ -77,7 +77,6 @@ class CurveStepVariance(Rule):
 
     playbook = "Examining the training curves"
     goal = "efficiency"
-    compares_results = True
     needs_order = True
     needs_learning = True
 

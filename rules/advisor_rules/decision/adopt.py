@@ -53,7 +53,6 @@ class Adopt(Rule):
 
     playbook = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
     goal = "exploitation"
-    compares_results = True
     needs_order = True
     needs_learning = True
     unmeasured = frozenset({"evaluations", "seed"})

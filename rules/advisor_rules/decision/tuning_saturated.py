@@ -52,7 +52,6 @@ class TuningSaturated(Rule):
 
     playbook = "After exploration concludes"
     goal = "exploitation"
-    compares_results = True
     needs_order = True
     needs_learning = True
     explains = Relation(

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import clipping
-from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule, Share
+from advisor.engine.rule import Factor, Grounds, Relation, RuleOnGoodTrials
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
@@ -21,7 +21,7 @@ _EPSILON_TO_GRADIENT_RATIO = 1e-3
 """Suggested epsilon of Adam, as a share of the typical gradient of one parameter."""
 
 
-class AdamEpsilon(Rule):
+class AdamEpsilon(RuleOnGoodTrials):
     """Adam's epsilon is as large as the gradients, so Adam hardly adapts its step sizes to the gradients.
 
     ## What it looks at
@@ -67,11 +67,6 @@ class AdamEpsilon(Rule):
     share: Factor = 1.0
     """Minimum epsilon as a multiple of the typical gradient. At a multiple of 1, updates are at most half as large as without
     epsilon."""
-    best: Count = 5
-    """Maximum number of best trials to examine."""
-    reach: Share = 0.5
-    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
-    during training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = [t for t in good_trials(study, self.reach) if _adam.is_adam(t)][: self.best]

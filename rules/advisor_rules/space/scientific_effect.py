@@ -52,7 +52,6 @@ class ScientificEffect(Rule):
 
     playbook = "Extracting insight from experimental results"
     goal = "sampling"
-    compares_results = True
     needs_order = True
     needs_learning = True
 

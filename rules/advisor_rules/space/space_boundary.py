@@ -78,7 +78,6 @@ class SpaceBoundary(Rule):
 
     playbook = "Identifying bad search space boundaries"
     goal = "boundary"
-    compares_results = True
     needs_order = True
     needs_learning = True
     probes = frozenset({"learning-rate"})

@@ -59,7 +59,6 @@ class SpaceInsensitive(Rule):
 
     playbook = "Exploration vs exploitation"
     goal = "sampling"
-    compares_results = True
     needs_order = True
     needs_learning = True
     predicts = "no-worse"

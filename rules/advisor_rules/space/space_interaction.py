@@ -54,7 +54,6 @@ class SpaceInteraction(Rule):
 
     playbook = "Exploration vs exploitation"
     goal = "sampling"
-    compares_results = True
     needs_order = True
     needs_learning = True
     explains = Relation(

@@ -67,7 +67,6 @@ class SpaceScale(Rule):
 
     playbook = "Identifying bad search space boundaries"
     goal = "boundary"
-    compares_results = True
     needs_order = True
     needs_learning = True
     explains = Relation(

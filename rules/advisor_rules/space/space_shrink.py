@@ -59,7 +59,6 @@ class SpaceShrink(Rule):
 
     playbook = "After exploration concludes"
     goal = "sampling"
-    compares_results = True
     needs_order = True
     needs_learning = True
     predicts = "denser"

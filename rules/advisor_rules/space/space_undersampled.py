@@ -54,7 +54,6 @@ class SpaceUndersampled(Rule):
 
     playbook = "How many trials are needed to get good results with quasi-random search?"
     goal = "sampling"
-    compares_results = True
     needs_order = True
     needs_learning = True
     before_exploitation = "quiet"

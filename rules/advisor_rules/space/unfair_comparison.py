@@ -53,7 +53,6 @@ class UnfairComparison(Rule):
 
     playbook = "Striking a balance between informative and affordable experiments"
     goal = "sampling"
-    compares_results = True
     needs_order = True
     needs_learning = True
     explains = (

@@ -163,10 +163,10 @@ def advise_lower_rates(change: SetRange) -> Message:
 def find_unstable_trials(
     near_best: instability.JudgedTrials,
     candidates: Sequence[TrialInstability],
+    severity: Callable[[TrialInstability], Any],
     *,
     false_alarms: float,
     material: float,
-    severity: Callable[[TrialInstability], Any],
 ) -> UnstableTrials | None:
     """Return the trials whose instability is significant and at least `material`; None if there are none.
 

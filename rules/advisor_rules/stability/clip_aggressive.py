@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import clipping, instability
-from advisor.engine.rule import Count, Relation, Rule, Share
+from advisor.engine.rule import Relation, RuleOnGoodTrials, Share
 from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, join_items, say
@@ -21,7 +21,7 @@ _SCALE_INVARIANT_OPTIMIZERS = ("adam", "rmsprop", "adagrad", "adadelta", "adafac
 such as adamw or paged_lion_8bit, counts as this optimizer."""
 
 
-class ClipAggressive(Rule):
+class ClipAggressive(RuleOnGoodTrials):
     """More than half of the updates are clipped, so the best learning rate depends on the clipping threshold.
 
     ## What it looks at
@@ -59,11 +59,6 @@ class ClipAggressive(Rule):
 
     most: Share = 0.5
     """Maximum acceptable share of clipped updates; from the playbook."""
-    best: Count = 5
-    """Maximum number of best trials that the rule examines."""
-    reach: Share = 0.5
-    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
-    during training."""
     false_alarms: Share = 0.05
     """Maximum probability of a finding in a study in which the share of clipped updates is exactly the maximum in all
     trials."""

@@ -70,9 +70,8 @@ class ClipInsufficient(RuleNearBestRate):
         clipped = [c for c in known if math.isfinite(c.threshold) or c.clipped_share > 0]
         if not clipped:
             return
-        losses = loss_blowups.study_instability(
-            study, [c.trial for c in clipped], lasting=self.lasting, material=self.material, false_alarms=self.false_alarms / 2
-        )
+        limits = {"material": self.material, "false_alarms": self.false_alarms / 2}
+        losses = loss_blowups.study_instability(study, [c.trial for c in clipped], lasting=self.lasting, **limits)
         if not losses.judged_count and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
             raise MissingData(
                 f"no trial that clips gradients logged {tails.MIN_POINTS} losses or gradient norms; log both at every step, "

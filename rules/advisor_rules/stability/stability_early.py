@@ -101,13 +101,8 @@ class StabilityEarly(RuleNearBestRate):
         near_best = instability.trials_near_best_rate(study, self.reach)
         starts = [loss_blowups.blowup_at_start(study, t, self.lasting) for t in near_best.trials[: self.trials]]
         blowups = [b for b in starts if b is not None]
-        unstable = find_unstable_trials(
-            near_best,
-            blowups,
-            false_alarms=self.false_alarms,
-            material=self.material,
-            severity=lambda b: (b.p_value, -b.share, b.trial.index),
-        )
+        limits = {"false_alarms": self.false_alarms, "material": self.material}
+        unstable = find_unstable_trials(near_best, blowups, lambda b: (b.p_value, -b.share, b.trial.index), **limits)
         if unstable is None:
             _require_early_losses(study, blowups)
             return
@@ -120,7 +115,7 @@ class StabilityEarly(RuleNearBestRate):
         lowest_rate = min((peak_learning_rate(study, t) for t in unstable.trials), default=math.nan)
         changes = () if severity == "note" else instability.warmup_changes(lowest_rate)
         text = "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps"
-        limits = say(text, p=self.false_alarms, rise=Percent(self.material), steps=self.lasting)
+        limit_text = say(text, p=self.false_alarms, rise=Percent(self.material), steps=self.lasting)
         levels = "first value, worst level, limit of noise"
         yield self.finding(
             say("{why}. {what}", why=lower_rates.why, what=message) if lower_rates else message,
@@ -131,7 +126,7 @@ class StabilityEarly(RuleNearBestRate):
             trials=unstable.trials,
             evidence=(
                 unstable.curve_evidence("unstable"),
-                unstable.figures("unstable early", "points early in training", levels, limits),
+                unstable.figures("unstable early", "points early in training", levels, limit_text),
             ),
             changes=(lower_rates,) if lower_rates else changes,
         )

@@ -72,7 +72,6 @@ class StabilityEdge(Rule):
 
     playbook = "Identifying unstable workloads"
     goal = "stability"
-    compares_results = True
     needs_order = True
     probes = frozenset({"learning-rate", "early-instability"})
     before_exploitation = "not-fired"

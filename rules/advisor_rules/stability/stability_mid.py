@@ -95,13 +95,8 @@ class StabilityMid(RuleNearBestRate):
         blowups = [b for b in by_trial if b is not None]
         if not blowups:
             raise _missing_curves(study)
-        unstable = find_unstable_trials(
-            near_best,
-            blowups,
-            false_alarms=self.false_alarms,
-            material=self.material,
-            severity=lambda b: (b.p_value > 1e-6, -b.share, b.trial.index),
-        )
+        limits = {"false_alarms": self.false_alarms, "material": self.material}
+        unstable = find_unstable_trials(near_best, blowups, lambda b: (b.p_value > 1e-6, -b.share, b.trial.index), **limits)
         if unstable is None:
             return
         best_fails = bool({t.index for t in study.ranked()[:3]} & {t.index for t in unstable.trials})
@@ -109,7 +104,7 @@ class StabilityMid(RuleNearBestRate):
         rare = len(unstable.trials) <= self.rare * unstable.judged_count
         worst, lower = unstable.worst_instability, unstable.search_lower_rates(study, self.false_alarms)
         action, changes = (advise_lower_rates(lower), (lower,)) if lower else _advise_clipping(study, worst.trial)
-        limits = say("p ≤ {p}, jump ≥ {jump} of the fall", p=self.false_alarms, jump=Percent(self.material))
+        limit_text = say("p ≤ {p}, jump ≥ {jump} of the fall", p=self.false_alarms, jump=Percent(self.material))
         ratio = _largest_norm_ratio(study, worst)
         row = ("ratio of the gradient norm to its running median at the jump", Number(ratio) if ratio else "not logged")
         levels = "level before the jump, level after it, limit of noise"
@@ -122,7 +117,7 @@ class StabilityMid(RuleNearBestRate):
             trials=unstable.trials,
             evidence=(
                 unstable.curve_evidence("jump", *([study.signals["grad_norm"]] if ratio else [])),
-                unstable.figures("unstable", "points judged", levels, limits, row),
+                unstable.figures("unstable", "points judged", levels, limit_text, row),
             ),
             changes=changes,
         )

@@ -138,9 +138,8 @@ class StabilitySpikes(RuleNearBestRate):
         return curves
 
     def _are_outliers_harmless(self, study: Study, spiky: Sequence[Trial]) -> bool:
-        loss = loss_blowups.study_instability(
-            study, spiky, lasting=self.lasting, material=self.material, false_alarms=self.false_alarms
-        )
+        limits = {"material": self.material, "false_alarms": self.false_alarms}
+        loss = loss_blowups.study_instability(study, spiky, lasting=self.lasting, **limits)
         return loss.judged_count == len(spiky) and not loss.unstable
 
 

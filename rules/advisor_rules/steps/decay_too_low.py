@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor.computed.steps import schedules
 from advisor.computed.steps.schedules import schedules_of_good_trials
-from advisor.engine.rule import Count, Relation, Rule, Share
+from advisor.engine.rule import Relation, RuleOnGoodTrials, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
@@ -17,7 +17,7 @@ from advisor.model.study import Study
 from advisor.stats.curve import gain_share_after
 
 
-class DecayTooLow(Rule):
+class DecayTooLow(RuleOnGoodTrials):
     """Most of the training runs at a tiny learning rate, at which the model learns almost nothing.
 
     ## What it looks at
@@ -58,11 +58,6 @@ class DecayTooLow(Rule):
     gain: Share = 0.05
     """Maximum improvement of the objective in the steps at a tiny rate, as a share of the whole improvement; more improvement
     makes these steps useful. Our choice."""
-    best: Count = 5
-    """Maximum number of best trials to examine."""
-    reach: Share = 0.5
-    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
-    during training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         good_schedules = schedules_of_good_trials(study, self.reach, self.best)

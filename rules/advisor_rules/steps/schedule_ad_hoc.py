@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.computed.steps import schedules
 from advisor.computed.steps.schedules import Schedule, schedules_of_good_trials
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import RuleOnGoodTrials, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
@@ -18,7 +18,7 @@ from advisor.model.study import Study
 from advisor.stats.estimates import chance_of_at_least
 
 
-class ScheduleAdHoc(Rule):
+class ScheduleAdHoc(RuleOnGoodTrials):
     """The learning rate falls when a metric stops improving, not by a fixed schedule.
 
     ## What it looks at
@@ -46,11 +46,6 @@ class ScheduleAdHoc(Rule):
     playbook = "Why do some papers have complicated learning rate schedules?"
     goal = "efficiency"
 
-    best: Count = 5
-    """Maximum number of best trials to examine."""
-    reach: Share = 0.5
-    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
-    during training."""
     agree: Share = 0.8
     """Minimum share of falls of the learning rate that follow the same number of evaluations without improvement. Our
     choice."""

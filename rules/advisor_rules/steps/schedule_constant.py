@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from advisor.computed.steps import schedules
 from advisor.computed.steps.schedules import schedules_of_good_trials
-from advisor.engine.rule import Count, Relation, Rule, Share
+from advisor.engine.rule import Relation, RuleOnGoodTrials
 from advisor.model.change import SetSchedule
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
@@ -12,7 +12,7 @@ from advisor.model.message import join_items, say
 from advisor.model.study import Study
 
 
-class ScheduleConstant(Rule):
+class ScheduleConstant(RuleOnGoodTrials):
     """The learning rate stays constant to the end of training, in every trial.
 
     ## What it looks at
@@ -44,12 +44,6 @@ class ScheduleConstant(Rule):
         shares="study",
         because="A learning rate that never decays keeps the weights moving until the end.",
     )
-
-    best: Count = 5
-    """Maximum number of best trials to examine."""
-    reach: Share = 0.5
-    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
-    during training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = schedules_of_good_trials(study, self.reach, self.best)

@@ -11,7 +11,7 @@ from advisor.computed.curves.overfit import measure_overfitting_of_trials
 from advisor.computed.decision import repeats
 from advisor.computed.space import settings
 from advisor.computed.steps import schedules
-from advisor.engine.rule import Count, Factor, Rule, Share
+from advisor.engine.rule import Count, Factor, RuleOnGoodTrials, Share
 from advisor.model.change import Advise, Change, change_training_length
 from advisor.model.evidence import Evidence, HistogramEvidence, Line, table
 from advisor.model.finding import Finding, MissingData
@@ -22,7 +22,7 @@ from advisor.stats import estimates, trend
 from advisor.stats.curve import gain_share_after
 
 
-class StepPosition(Rule):
+class StepPosition(RuleOnGoodTrials):
     """The best steps of the good trials all lie early in training, or consistently near the end of training.
 
     ## What it looks at
@@ -64,9 +64,6 @@ class StepPosition(Rule):
 
     best: Count = 5
     """Maximum number of best trials to examine; at least 3 are needed to show late best steps at the 5 % level."""
-    reach: Share = 0.5
-    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
-    during training."""
     early: Share = 0.1
     """Length of the first part of training in which all best steps must lie, as a share of the steps; from the playbook."""
     late: Share = 0.25
