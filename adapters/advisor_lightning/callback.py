@@ -185,5 +185,4 @@ class TuningCallback(FrameworkCallback, Callback):
             self._saved_at = None
 
     def _last_step(self) -> int:
-        """Return the number of the last completed optimizer step, at which evaluations are logged."""
         return max(self._log.steps - 1, 0) if self._log is not None else 0

@@ -101,9 +101,7 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
 
 def find_checkpoint_folder(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
     """Return the most recently written checkpoint folder whose run satisfies `matches`."""
-    folders = [
-        f for f in _folders_with_checkpoint_list(root) if (run_info := read_run_info(f)) is not None and matches(run_info)
-    ]
+    folders = [f for f in _folders_with_checkpoint_list(root) if (info := read_run_info(f)) is not None and matches(info)]
     return max(folders, key=lambda f: (f / CHECKPOINT_LIST_FILE_NAME).stat().st_mtime_ns, default=None)
 
 

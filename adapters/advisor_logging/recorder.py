@@ -337,7 +337,6 @@ class Recorder:
 
 
 def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
-    """Create a spool folder that only the current user can read and write."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
     folders = [Path(working_directory(), chosen)] if chosen else default_spool_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):

@@ -38,7 +38,6 @@ _MAX_SEED = 2**32 - 1
 """Maximum seed that a user can have set: NumPy allows no larger seed, and PyTorch's random default seeds are larger."""
 _COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MAX_GIT_FILE_BYTES = 5_000_000
-"""Maximum bytes to read from a file in the `.git` folder."""
 
 
 class RunContext:

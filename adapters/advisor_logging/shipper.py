@@ -111,9 +111,7 @@ class Shipper:
             except Exception as error:
                 self._update_status(error=error_reason(error))
                 if (self._store is not None, self._done) != (had_store, acknowledged_before):
-                    retry_pause_s = (
-                        SHIPPER_POLL_INTERVAL_S  # the server accepted part of the data, so the failure is probably temporary
-                    )
+                    retry_pause_s = SHIPPER_POLL_INTERVAL_S  # the server accepted some data: probably a temporary failure
                 self._rewind_to_acknowledged()
                 if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
@@ -162,11 +160,8 @@ class Shipper:
         names = [f"{name} ({count:,})" for name, count in store.refusal_counts.most_common(MAX_LISTED_NAMES)]
         names += [f"{len(store.refusal_counts) - MAX_LISTED_NAMES} more"] * (len(store.refusal_counts) > MAX_LISTED_NAMES)
         error_reason = next(iter(store.refusal_reasons.values()), "")
-        self._add_problem_note(
-            one_line_error(
-                f"the store refused {store.refusal_counts.total():,} values: {', '.join(names)}: {error_reason}", 600
-            )
-        )
+        text = f"the store refused {store.refusal_counts.total():,} values: {', '.join(names)}: {error_reason}"
+        self._add_problem_note(one_line_error(text, 600))
 
     def _store_new_autopsy(self, store: MlflowStore) -> None:
         for artifact in (contract.AUTOPSY_PATH, contract.AUTOPSY_BATCH_PATH):
@@ -205,9 +200,7 @@ class Shipper:
                 send()
                 return
             except Exception as error:
-                store.read_tag(
-                    contract.TAG_CURVE_FILES
-                )  # raises an error if the tracking server itself fails; the caller then retries later
+                store.read_tag(contract.TAG_CURVE_FILES)  # raises if the server itself fails; the caller then retries
                 if pause is None or not self._may_succeed_later(attempt, error):
                     self._add_problem_note(f"{what} could not be stored ({one_line_error(error)})")
                     return
@@ -279,11 +272,9 @@ class Shipper:
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
         window_start = self._windows.window_start
-        acknowledgement = (
-            Acknowledgement(self._position) if window_start is None else Acknowledgement(self._opened_at, window_start)
-        )
-        if acknowledgement != self._done:
-            self._acknowledge_delivery(acknowledgement)
+        done = Acknowledgement(self._position) if window_start is None else Acknowledgement(self._opened_at, window_start)
+        if done != self._done:
+            self._acknowledge_delivery(done)
 
     def _acknowledge_delivery(self, acknowledgement: Acknowledgement) -> None:
         try:

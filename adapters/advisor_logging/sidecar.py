@@ -129,7 +129,6 @@ def _read_row_group(group: _MetricRowGroup) -> Any:
 
 
 def _write_part(folder: Path, number: int) -> None:
-    """Convert a segment of the spool to a part, which replaces a part that an earlier attempt left."""
     frames = [frame for frame in read_segment(folder, SpoolPosition(number)) if frame.kind != EVENT]
     if not frames:
         return

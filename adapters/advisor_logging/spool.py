@@ -292,11 +292,8 @@ def read_acknowledgement(folder: Path) -> Acknowledgement:
 
 
 def write_acknowledgement(folder: Path, acknowledgement: Acknowledgement) -> None:
-    fields = {
-        "segment": acknowledgement.position.segment,
-        "offset": acknowledgement.position.offset,
-        "step": acknowledgement.step,
-    }
+    position, step = acknowledgement.position, acknowledgement.step
+    fields = {"segment": position.segment, "offset": position.offset, "step": step}
     write_json(folder / "acknowledged.json", fields, durable=True)
 
 

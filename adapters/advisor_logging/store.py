@@ -140,21 +140,16 @@ class MlflowStore:
 
     def log_points(self, points: Sequence[MetricPoint]) -> None:
         """Points that the store already has stay unchanged; points that it refuses are counted and skipped."""
-        always_refused_names = {
-            name for name, count in self.refusal_counts.items() if count >= MAX_REFUSALS_PER_METRIC
-        } - self._accepted
-        if always_refused_names:
-            self.refusal_counts.update(
-                _REFUSED_METRIC_PREFIX + p.name for p in points if _REFUSED_METRIC_PREFIX + p.name in always_refused_names
-            )
-            points = [p for p in points if _REFUSED_METRIC_PREFIX + p.name not in always_refused_names]
+        refused = {name for name, n in self.refusal_counts.items() if n >= MAX_REFUSALS_PER_METRIC} - self._accepted
+        if refused:
+            names = (_REFUSED_METRIC_PREFIX + p.name for p in points)
+            self.refusal_counts.update(name for name in names if name in refused)
+            points = [p for p in points if _REFUSED_METRIC_PREFIX + p.name not in refused]
         # NaN values are sent in separate batches: before MLflow 3.16, a NaN that is sent again violates the primary key and its
         # whole batch fails.
         batches = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
         if self._is_file_store:  # if a point is refused, a request with several points would store the points before it twice
-            batches = [
-                [p for p in batch if p.name == name] for batch in batches for name in dict.fromkeys(p.name for p in batch)
-            ]
+            batches = [[p for p in batch if p.name == key] for batch in batches for key in dict.fromkeys(p.name for p in batch)]
         for batch in batches:
             for i in range(0, len(batch), MAX_METRICS_PER_REQUEST):
                 self._log_batch(batch[i : i + MAX_METRICS_PER_REQUEST])

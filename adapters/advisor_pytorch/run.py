@@ -76,10 +76,8 @@ class TrainingRun:
         if autopsy is not False and self.recorder is not None:
             run_facts = {"max_train_steps": self._max_train_steps, "ranks": self.ranks.world_size}
             self._autopsy_file = AutopsyFile(self.recorder, lambda: self.capture.flush(), run_facts)  # noqa: PLW0108 - created later
-            write, keeps_batches = self._autopsy_file.write, autopsy == "batch"
-            self.autopsy = Autopsy(
-                self._model, optimizers, write, self.warn, keeps_batches=keeps_batches, start_step=start_step
-            )
+            write, keeps = self._autopsy_file.write, autopsy == "batch"
+            self.autopsy = Autopsy(self._model, optimizers, write, self.warn, keeps_batches=keeps, start_step=start_step)
         measure, is_partial = choose_norm_measure(trained, self.ranks.world_size, self.warn)
         self.capture = StepCapture(
             optimizers, self, start_step, batch_size, measure=measure, is_partial=is_partial, watch=self.autopsy

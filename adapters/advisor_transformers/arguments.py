@@ -104,11 +104,9 @@ def _adapted_layers(model: Any, config: Any) -> str | None:
 def _match_all_layers_of_kinds(model: Any, names: Sequence[str]) -> bool:
     """Return whether the names match all layers of their kinds; PEFT compares a name with the end of a layer's path."""
     kinds = {_layer_kind(name) for name in names}
-    layers = (
-        [path for path, _ in model.named_modules() if _layer_kind(path) in kinds] if hasattr(model, "named_modules") else []
-    )
+    paths = [path for path, _ in model.named_modules() if _layer_kind(path) in kinds] if hasattr(model, "named_modules") else []
     name_endings = tuple(f".{name}" for name in names)
-    return bool(layers) and all(f".{path}".endswith(name_endings) for path in layers)
+    return bool(paths) and all(f".{path}".endswith(name_endings) for path in paths)
 
 
 def _layer_kind(path: str) -> str:

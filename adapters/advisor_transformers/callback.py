@@ -146,10 +146,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
                 paths = [path for path in self._checkpoints.paths if os.path.isdir(path)]
                 if paths:
                     best = state.best_model_checkpoint if args.load_best_model_at_end else None
-                    policy = (
-                        "all" if args.save_total_limit is None else "best-1+last" if args.load_best_model_at_end else "last"
-                    )
-                    self._log_checkpoints(policy, paths, best)
+                    keep = "all" if args.save_total_limit is None else "best-1+last" if args.load_best_model_at_end else "last"
+                    self._log_checkpoints(keep, paths, best)
         self._close_log(None)
 
     def _close_log(self, error: BaseException | None) -> None:

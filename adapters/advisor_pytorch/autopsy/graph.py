@@ -48,12 +48,10 @@ class AutogradGraph:
         last_bad = nodes_of_bad[-1] if nodes_of_bad else max((i for i, own in enumerate(self._owned) if own), default=-1)
         nodes_of_finite = [i for i, own in enumerate(self._owned) if i > last_bad and own]
         end_node = nodes_of_finite[0] if nodes_of_finite else len(self.nodes)
-        nodes_between = [
-            node for node in self.nodes[max(last_bad, 0) : end_node] if _short_operation_name(node) not in _COPYING_OPERATIONS
-        ]
+        between = [n for n in self.nodes[max(last_bad, 0) : end_node] if _short_operation_name(n) not in _COPYING_OPERATIONS]
         return {
-            "operations": list(dict.fromkeys(map(_operation_name_with_exponent, nodes_between)))[-MAX_LISTED_OPERATIONS:],
-            "custom": [_short_operation_name(node) for node in nodes_between if _is_custom_function(node)][:4],
+            "operations": list(dict.fromkeys(map(_operation_name_with_exponent, between)))[-MAX_LISTED_OPERATIONS:],
+            "custom": [_short_operation_name(node) for node in between if _is_custom_function(node)][:4],
             "after": self._owned[last_bad][0] if last_bad >= 0 else None,
             "before": self._owned[end_node][0] if nodes_of_finite else None,
         }
@@ -143,18 +141,16 @@ def _non_finite_reason(op: str, name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _non_finite_origin_facts(node: Any, op: str, name: str, tensor: torch.Tensor) -> FactsByName:
-    producer = (
-        node if name in _OUTPUT_TENSOR_NAMES and op not in _FINITENESS_KEEPING_OPERATIONS else _last_computing_parent(node)
-    )
-    if producer is None:
+    source = node if name in _OUTPUT_TENSOR_NAMES and op not in _FINITENESS_KEEPING_OPERATIONS else _last_computing_parent(node)
+    if source is None:
         return {"operation": op, "why": "input", "dtype": _dtype_name(tensor)}
-    source_dtypes = [_dtype_name(t) for _, t in _saved_tensors(producer)] if producer is not node else []
+    source_dtypes = [_dtype_name(t) for _, t in _saved_tensors(source)] if source is not node else []
     facts = {
-        "operation": _short_operation_name(producer),
+        "operation": _short_operation_name(source),
         "why": "result",
         "dtype": min([_dtype_name(tensor), *source_dtypes], key=_dtype_bit_width),
     }
-    is_masked = any(_short_operation_name(n).startswith(("MaskedFill", "Where")) for n in _nearby_nodes(producer, 4))
+    is_masked = any(_short_operation_name(n).startswith(("MaskedFill", "Where")) for n in _nearby_nodes(source, 4))
     return facts | {"masked": is_masked, "overflow": bool(torch.isinf(tensor).any())}
 
 

@@ -55,11 +55,9 @@ def _integer_facts(values: torch.Tensor) -> Facts:
 def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
     """Return the model's parameters in the order of its modules, followed by parameters that only an optimizer has."""
     model_parameters: dict[str, torch.Tensor] = dict(model.named_parameters())
-    model_parameter_ids = {id(p) for p in model_parameters.values()}
+    model_ids = {id(p) for p in model_parameters.values()}
     optimizer_parameters = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
-    return model_parameters | {
-        f"optimizer.{i}": p for i, p in enumerate(optimizer_parameters) if id(p) not in model_parameter_ids
-    }
+    return model_parameters | {f"optimizer.{i}": p for i, p in enumerate(optimizer_parameters) if id(p) not in model_ids}
 
 
 def initial_parameter_norms(model: torch.nn.Module) -> list[torch.Tensor]:

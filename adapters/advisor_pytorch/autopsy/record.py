@@ -27,7 +27,6 @@ class MetricHistory:
 
     def __init__(self) -> None:
         self.first_bad_step: int | None = None
-        """First step whose loss or gradient norm is not finite."""
         self._first: list[list[Any]] = []
         self._last: deque[list[Any]] = deque(maxlen=MAX_ROWS)
         self._after: list[list[Any]] = []

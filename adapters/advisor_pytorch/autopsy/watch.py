@@ -139,11 +139,7 @@ class Autopsy:
             self._finish_watch()
 
     def on_loss(self, loss: float | torch.Tensor) -> None:
-        if (
-            self._done
-            or self.read_mode == "none"
-            or (isinstance(loss, torch.Tensor) and not self._can_read_without_delay(loss))
-        ):
+        if self._done or self.read_mode == "none" or (isinstance(loss, torch.Tensor) and not self._can_read_now(loss)):
             return
         loss = float(loss)
         if math.isfinite(loss):
@@ -162,7 +158,7 @@ class Autopsy:
         self._loss = weakref.ref(loss)
         if self.late_non_finite_step is not None:
             self._begin_late_record(loss)
-        elif self._can_read_without_delay(loss) and loss.numel() == 1:
+        elif self._can_read_now(loss) and loss.numel() == 1:
             self._backward_loss = value = loss.item()
             if not math.isfinite(value) and self._inspections < MAX_NONFINITE_LOSS_INSPECTIONS and self._candidate is None:
                 self._candidate = self._inspect_model(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
@@ -171,7 +167,7 @@ class Autopsy:
         """Inspect the gradients before clipping, which would spread a non-finite value to all of them."""
         if not self._done:
             self._counts["clips"] += 1
-            if self._record is None and norm is not None and self._can_read_without_delay(norm) and not math.isfinite(norm):
+            if self._record is None and norm is not None and self._can_read_now(norm) and not math.isfinite(norm):
                 self._stop_watch_on_error(self._add_gradients)()
 
     def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
@@ -186,7 +182,7 @@ class Autopsy:
                 self._finish_watch()
         elif self.late_non_finite_step is not None:
             self._stop_watch_on_error(self._begin_late_record)()
-        elif norm is not None and self._can_read_without_delay(norm):
+        elif norm is not None and self._can_read_now(norm):
             value = float(norm)
             if value <= self._largest_norm:  # false for NaN
                 self._candidate = None
@@ -200,7 +196,7 @@ class Autopsy:
     def on_skip(self) -> None:
         self._candidate = None
 
-    def _can_read_without_delay(self, tensor: torch.Tensor) -> bool:
+    def _can_read_now(self, tensor: torch.Tensor) -> bool:
         return self.read_mode == "all" or (self.read_mode == "cpu" and tensor.is_cpu)
 
     def _check_gradient_norm(self, step: int, norm: float) -> None:
@@ -304,10 +300,8 @@ class Autopsy:
             optimizer_parameters,
         ):
             if len(candidates) == len(gradient_norms):
-                parameters_and_norms = zip(candidates, gradient_norms, strict=True)
-                return _summarise_tensors(
-                    [{"name": names_by_id[id(p)], "bad": int(not math.isfinite(norm))} for p, norm in parameters_and_norms]
-                )
+                norms = zip(candidates, gradient_norms, strict=True)
+                return _summarise_tensors([{"name": names_by_id[id(p)], "bad": int(not math.isfinite(n))} for p, n in norms])
         return None
 
 

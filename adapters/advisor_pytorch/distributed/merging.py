@@ -104,11 +104,9 @@ def merge_step(own: MetricValues, others: Sequence[MetricValues | None]) -> dict
     step_times = [values[contract.STEP_TIME] for values in (own, *received) if contract.STEP_TIME in values]
     if len(step_times) == len(others) + 1:
         merged[contract.SLOWEST_RANK], merged[contract.FASTEST_RANK] = max(step_times), min(step_times)
-    throughputs = [
-        values[contract.EXAMPLES_PER_SECOND] for values in (own, *received) if contract.EXAMPLES_PER_SECOND in values
-    ]
-    if throughputs:
-        merged[contract.EXAMPLES_PER_SECOND] = sum(throughputs) / len(throughputs) * (len(others) + 1)
+    rates = [values[contract.EXAMPLES_PER_SECOND] for values in (own, *received) if contract.EXAMPLES_PER_SECOND in values]
+    if rates:
+        merged[contract.EXAMPLES_PER_SECOND] = sum(rates) / len(rates) * (len(others) + 1)
     return merged
 
 

@@ -241,10 +241,8 @@ class RankReceiver(_ChannelThread):
         start = time.monotonic()
         rows = self._merge_received([])
         while not self._merger.late_ranks >= self._connected:
-            has_active_rank = any(self._facts[rank] is not None for rank in self._connected - self._merger.late_ranks)
-            if time.monotonic() - start > (
-                MAX_FINAL_WAIT_S if self._merger.is_waiting and has_active_rank else FINAL_MESSAGE_WAIT_S
-            ):
+            is_active = any(self._facts[rank] is not None for rank in self._connected - self._merger.late_ranks)
+            if time.monotonic() - start > (MAX_FINAL_WAIT_S if self._merger.is_waiting and is_active else FINAL_MESSAGE_WAIT_S):
                 break
             time.sleep(0.02)
             rows += self._merge_received([])

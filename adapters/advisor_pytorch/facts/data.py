@@ -93,19 +93,13 @@ def class_counts(loader: object) -> list[int] | None:
         indices = dataset.indices
         dataset = dataset.dataset
     targets, number = getattr(dataset, "targets", None), _dataset_class_count(dataset)
-    if (
-        targets is None
-        or number is None
-        or number > MAX_CLASSES
-        or not 0 < (_length_or_none(targets) or 0) <= MAX_COUNTED_TARGETS
-    ):
+    target_count = _length_or_none(targets) or 0
+    if targets is None or number is None or number > MAX_CLASSES or not 0 < target_count <= MAX_COUNTED_TARGETS:
         return None
-    class_indices = torch.as_tensor(targets, device="cpu")
-    if class_indices.dim() != 1 or class_indices.is_floating_point():
+    classes = torch.as_tensor(targets, device="cpu")
+    if classes.dim() != 1 or classes.is_floating_point():
         return None
-    counts = torch.bincount(
-        class_indices if indices is None else class_indices[torch.as_tensor(indices, device="cpu")], minlength=number
-    )
+    counts = torch.bincount(classes if indices is None else classes[torch.as_tensor(indices, device="cpu")], minlength=number)
     return [int(n) for n in counts] if len(counts) == number else None
 
 

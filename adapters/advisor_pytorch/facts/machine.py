@@ -55,9 +55,7 @@ class DeviceSampler:
         if stats:
             self._peak = max(self._peak, int(stats.get("allocated_bytes.all.peak", 0)))
             row[contract.DEVICE_MEMORY_PEAK] = float(self._peak)
-        used = self._read_counter(
-            "memory_used", getattr(torch.cuda, "device_memory_used", None)
-        )  # `device_memory_used` requires PyTorch 2.6
+        used = self._read_counter("memory_used", getattr(torch.cuda, "device_memory_used", None))  # requires PyTorch 2.6
         if used is not None:
             row[contract.DEVICE_MEMORY_USED] = float(used)
         if self._busy:

@@ -26,7 +26,6 @@ _ACCURACY_OR_ERROR_NAMES = re.compile(
 _ENTROPY_NAMES = re.compile(r"(^|[^a-z])(loss|nll|ce|xent|cross_?entropy|log_?loss|nll_loss|ce_loss)($|[^a-z])")
 _PERPLEXITY_NAMES = re.compile(r"(^|[^a-z])(ppl|perplexity)($|[^a-z])")
 _REGRESSION_NAMES = re.compile("mse|mae|rmse|squared|absolute|angular|relative|pixel|recon")
-"""Pattern that matches the names of errors and losses of tasks other than classification."""
 
 
 def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> float | None:
@@ -148,10 +147,8 @@ class Observations:
     def _inspect_graph(self, graph: AutogradGraph) -> None:
         order = norm_order(graph, self._model) or architecture.declared_norm_order(self._model)
         tags = {} if order is None else {contract.TAG_NORM_ORDER: order}
-        if (computed := compute_dtype(graph)) is not None:
-            tags[contract.TAG_PRECISION] = json.dumps(
-                {"parameters": run_tags.parameter_dtype(self._model), "compute": computed}
-            )
+        if (dtype := compute_dtype(graph)) is not None:
+            tags[contract.TAG_PRECISION] = json.dumps({"parameters": run_tags.parameter_dtype(self._model), "compute": dtype})
         if graph.is_compiled() or architecture.is_compiled(self._model):
             tags[contract.TAG_COMPILED] = "true"
         self._log_new_tags(tags)

@@ -47,9 +47,7 @@ from advisor import contract
 from advisor_pytorch.steps.readings import MAX_OPTIMIZERS, MAX_PARAMETER_GROUPS
 
 _PLAYBOOK_OPTION_NAMES = {"lr": "learning_rate", "eps": "epsilon"}
-_EXCLUDED_OPTIMIZER_OPTIONS = frozenset(
-    ("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr")
-)
+_EXCLUDED_OPTIONS = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
 """Entries of a parameter group that select an implementation and do not affect the update rule."""
 
 
@@ -61,7 +59,7 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
         logged_names["alpha"] = "rho"
     values = {"update_rule": update_rule(optimizer)}
     for name, value in group.items():
-        if name in _EXCLUDED_OPTIMIZER_OPTIONS:
+        if name in _EXCLUDED_OPTIONS:
             continue
         if name == "betas" and isinstance(value, (tuple, list)):
             values |= {f"beta{i}": _number_as_text(beta) for i, beta in enumerate(value, start=1)}
@@ -89,15 +87,13 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
     tags: dict[str, str] = {}
     for k, optimizer in enumerate(optimizers[:MAX_OPTIMIZERS]):
         name = contract.TAG_OPTIMIZER + (f"{contract.OPTIMIZER_SUFFIX}{k}" if k else "")
-        first_group_values = hyperparameters(optimizer)
+        first_values = hyperparameters(optimizer)
         if k:
             tags[name] = type(optimizer).__name__
-            tags |= {f"{name}.{key}": value for key, value in first_group_values.items()}
+            tags |= {f"{name}.{key}": value for key, value in first_values.items()}
         for j in range(1, min(len(optimizer.param_groups), MAX_PARAMETER_GROUPS)):
             values = hyperparameters(optimizer, j)
-            tags |= {
-                f"{name}{contract.GROUP_SUFFIX}{j}.{key}": v for key, v in values.items() if first_group_values.get(key) != v
-            }
+            tags |= {f"{name}{contract.GROUP_SUFFIX}{j}.{key}": v for key, v in values.items() if first_values.get(key) != v}
     return tags
 
 

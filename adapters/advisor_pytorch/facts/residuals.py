@@ -31,17 +31,9 @@ kind reaches this fraction, the model's kind is "mixed"."""
 _MIN_PARAMETER_COVERAGE = 0.9
 """Minimum fraction of the trainable parameters in the graph to conclude that the model has no residual blocks."""
 _MAX_NODES_PER_NORM = 16
-"""Maximum number of graph nodes in a normalisation that is computed by elementary operations."""
 _LEAF_NODE_NAME = "torch::autograd::AccumulateGrad"
 _NORM_NODE_NAMES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
-_MATRIX_PRODUCT_NAMES = (
-    "AddmmBackward",
-    "MmBackward",
-    "BmmBackward",
-    "BaddbmmBackward",
-    "ConvolutionBackward",
-    "LinearBackward",
-)
+_MATRIX_PRODUCTS = ("AddmmBackward", "MmBackward", "BmmBackward", "BaddbmmBackward", "ConvolutionBackward", "LinearBackward")
 
 
 class AutogradGraph:
@@ -114,7 +106,7 @@ def compute_dtype(graph: AutogradGraph) -> str | None:
     """Return the dtype of most matrix products and convolutions, such as `bfloat16` under autocast."""
     dtypes: Counter[torch.dtype] = Counter()
     for node, name in graph.names.items():
-        if name.startswith(_MATRIX_PRODUCT_NAMES) and (inputs := getattr(node, "_input_metadata", ())):
+        if name.startswith(_MATRIX_PRODUCTS) and (inputs := getattr(node, "_input_metadata", ())):
             dtypes[inputs[0].dtype] += 1
     return str(dtypes.most_common(1)[0][0]).removeprefix("torch.") if dtypes else None
 

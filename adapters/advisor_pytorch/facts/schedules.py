@@ -61,10 +61,8 @@ def describe_schedule(schedulers: Sequence[Any], steps: int | None) -> dict[str,
     outermost = list({id(s): s for s in unwrapped if id(s) not in nested_ids}.values())
     if not outermost:
         return None
-    return {
-        "class": "+".join(type(s).__name__ for s in outermost),
-        "kind": _combine_schedule_kinds([schedule_kind(s, steps) for s in outermost]),
-    }
+    kind = _combine_schedule_kinds([schedule_kind(s, steps) for s in outermost])
+    return {"class": "+".join(type(s).__name__ for s in outermost), "kind": kind}
 
 
 def unwrap_scheduler(scheduler: Any) -> Any:

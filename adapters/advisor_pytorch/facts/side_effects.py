@@ -15,7 +15,6 @@ _ALLOWED_MATH_NAMES = frozenset(dir(math)) | frozenset(
     "clip cos exp interp linspace log maximum minimum pi power real sin sqrt tanh".split()
 )
 _MAX_CALL_DEPTH = 3
-"""Maximum depth of nested function calls to inspect."""
 
 
 def is_side_effect_free(function: object, depth: int = _MAX_CALL_DEPTH) -> bool:

@@ -15,7 +15,7 @@ import torch
 from advisor import contract
 from advisor_pytorch.checkpoints import Stateful
 from advisor_pytorch.outcome import is_out_of_memory
-from advisor_pytorch.probes.bench import ProbeBench, TrainingStepFunction, check_counts, check_functions
+from advisor_pytorch.probes.bench import ProbeBench, StepFunction, check_counts, check_functions
 from advisor_pytorch.steps.device import ScalarValue
 
 StepCallback = Callable[[ScalarValue], object]
@@ -45,7 +45,7 @@ class TimedBlock:
 class Stopwatch:
     """Times `blocks` of steps until the median throughput is known to `precision` or the time limit is reached."""
 
-    def __init__(self, step: TrainingStepFunction, device: torch.device, precision: float, seconds: float) -> None:
+    def __init__(self, step: StepFunction, device: torch.device, precision: float, seconds: float) -> None:
         """precision: half the width of the median's 95 % interval, as a fraction of the median. seconds: time limit."""
         self._step, self._device, self._precision, self._seconds = step, device, precision, seconds
         self.blocks: list[TimedBlock] = []
@@ -190,7 +190,7 @@ class BatchSizeSweep:
 
 
 def batch_size_sweep(
-    make_step: Callable[[int], TrainingStepFunction],
+    make_step: Callable[[int], StepFunction],
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
@@ -265,7 +265,7 @@ def batch_size_sweep(
 
 
 def _measure_unless_out_of_memory(
-    bench: ProbeBench, make_step: Callable[[int], TrainingStepFunction], size: int, precision: float, seconds: float
+    bench: ProbeBench, make_step: Callable[[int], StepFunction], size: int, precision: float, seconds: float
 ) -> Throughput:
     try:
         return _measure_size(bench, make_step, size, precision, seconds)
@@ -281,7 +281,7 @@ def _measure_unless_out_of_memory(
 
 
 def _measure_size(
-    bench: ProbeBench, make_step: Callable[[int], TrainingStepFunction], size: int, precision: float, seconds: float
+    bench: ProbeBench, make_step: Callable[[int], StepFunction], size: int, precision: float, seconds: float
 ) -> Throughput:
     objective = contract.EXAMPLES_PER_SECOND
     on_cuda = bench.device.type == "cuda"
@@ -315,5 +315,4 @@ def _throughput_table_row(size: Throughput) -> str:
 
 
 def _format_number(number: float) -> str:
-    """Format a number with four significant digits and without an exponent."""
     return f"{float(f'{number:.4g}'):,.10g}"

@@ -91,7 +91,7 @@ def _copy_containers(value: Any) -> Any:
     return value
 
 
-TrainingStepFunction = Callable[[], ScalarValue]
+StepFunction = Callable[[], ScalarValue]
 """Function that makes one training step (forward, backward, `optimizer.step()`) and returns the loss."""
 
 

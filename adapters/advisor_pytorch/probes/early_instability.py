@@ -11,14 +11,7 @@ import torch
 
 from advisor_pytorch.checkpoints import Stateful
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.bench import (
-    ProbeBench,
-    TrainingStepFunction,
-    check_counts,
-    check_functions,
-    read_number,
-    warmup_rate,
-)
+from advisor_pytorch.probes.bench import ProbeBench, StepFunction, check_counts, check_functions, read_number, warmup_rate
 from advisor_pytorch.probes.learning_rate import PROBE_LOSS_METRIC
 from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.validation import check_count
@@ -76,7 +69,7 @@ class EarlyInstability:
 
 
 def early_instability(
-    step: TrainingStepFunction,
+    step: StepFunction,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
@@ -144,7 +137,7 @@ def early_instability(
 @dataclass(frozen=True)
 class _StartTrialRunner:
     bench: ProbeBench
-    step: TrainingStepFunction
+    step: StepFunction
     evaluate: Callable[[], ScalarValue] | None
     reset: Callable[[], object] | None
     steps: int
@@ -166,17 +159,15 @@ class _StartTrialRunner:
         finite_losses = [loss for loss in losses if math.isfinite(loss)]
         if not finite_losses:
             return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
-        average_losses = [
+        averages = [
             statistics.fmean(finite_losses[i : i + LOSS_AVERAGING_STEPS])
             for i in range(1, max(len(finite_losses) - LOSS_AVERAGING_STEPS, 1) + 1)
         ]
-        average_losses = average_losses if len(finite_losses) > 1 else finite_losses
-        highest_index = max(range(len(average_losses)), key=average_losses.__getitem__)
+        averages = averages if len(finite_losses) > 1 else finite_losses
+        highest_index = max(range(len(averages)), key=averages.__getitem__)
         highest_step = min(highest_index + LOSS_AVERAGING_STEPS, len(finite_losses) - 1) + first_step
         diverged_at = len(finite_losses) + first_step if diverged else None
-        return StartTrial(
-            rate, multiple, finite_losses[0], average_losses[highest_index], highest_step, average_losses[-1], diverged_at
-        )
+        return StartTrial(rate, multiple, finite_losses[0], averages[highest_index], highest_step, averages[-1], diverged_at)
 
     def _loss_of_each_step(self, log: TuningLogger, rate: float) -> list[float]:
         """Return the loss after each step; with an `evaluate` function, the first entry is the loss before the first step."""

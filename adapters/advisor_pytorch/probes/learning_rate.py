@@ -11,14 +11,7 @@ import torch
 
 from advisor_pytorch.checkpoints import Stateful
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.bench import (
-    ProbeBench,
-    TrainingStepFunction,
-    check_counts,
-    check_functions,
-    read_number,
-    warmup_rate,
-)
+from advisor_pytorch.probes.bench import ProbeBench, StepFunction, check_counts, check_functions, read_number, warmup_rate
 from advisor_pytorch.validation import check_count
 
 PROBE_LOSS_METRIC = "probe/loss"
@@ -54,11 +47,9 @@ class LearningRateRange:
     @property
     def working(self) -> tuple[RateTrial, ...]:
         """Trials whose loss decreased by more than two standard errors and by at least a tenth of the largest decrease."""
-        finished_trials = [t for t in self.trials if t.diverged_at is None]
-        largest_decrease = max((t.fall for t in finished_trials), default=0.0)
-        return tuple(
-            t for t in finished_trials if t.fall > 2 * t.error and t.fall >= MIN_FRACTION_OF_LARGEST_DECREASE * largest_decrease
-        )
+        finished = [t for t in self.trials if t.diverged_at is None]
+        largest = max((t.fall for t in finished), default=0.0)
+        return tuple(t for t in finished if t.fall > 2 * t.error and t.fall >= MIN_FRACTION_OF_LARGEST_DECREASE * largest)
 
     @property
     def best(self) -> float | None:
@@ -98,7 +89,7 @@ class LearningRateRange:
 
 
 def learning_rate_range(
-    step: TrainingStepFunction,
+    step: StepFunction,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
@@ -172,7 +163,7 @@ class _LearningRateSweep:
     def __init__(
         self,
         bench: ProbeBench,
-        step: TrainingStepFunction,
+        step: StepFunction,
         reset: Callable[[], object] | None,
         steps: int,
         warmup_steps: int,

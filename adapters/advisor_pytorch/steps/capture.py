@@ -183,9 +183,7 @@ class StepCapture:
             self._drops_loss = False
             return
         value = logged_value(loss)
-        self._others.is_stepping = (
-            False  # this line is reached even if the last step of a captured optimizer raised an exception
-        )
+        self._others.is_stepping = False  # a captured optimizer may have raised an exception in its last step
         self._losses.add_loss(value, examples)
         if self._watch is not None:
             self._watch.on_loss(value)

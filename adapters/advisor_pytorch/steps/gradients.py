@@ -57,10 +57,7 @@ def _total_of_norms(norms: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def _norms_of_tensors(gradients: list[torch.Tensor]) -> torch.Tensor:
     try:
-        is_16_bit = gradients[0].dtype in (
-            torch.float16,
-            torch.bfloat16,
-        )  # squares of gradients lose precision in 16-bit dtypes
+        is_16_bit = gradients[0].dtype in (torch.float16, torch.bfloat16)  # whose squares lose precision
         return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if is_16_bit else None)))
     except (RuntimeError, TypeError):  # sparse gradients, several devices, or dtypes that the fused kernel rejects
         dense_gradients = [g.coalesce().values() if g.is_sparse else g for g in gradients]
@@ -192,18 +189,11 @@ class GradientNormPart:
                     weight_and_sharded = self._weights[id(parameter)] = self._norm_weight(gradient), is_sharded(gradient)
                 weight, sharded = weight_and_sharded
                 by_weight.setdefault(weight, []).append(gradient.to_local() if sharded else gradient)
-            norms_and_weights = [(global_norm(local), weight) for weight, local in by_weight.items()]
-            weighted_norms = [
-                norm if weight == 1.0 else norm * math.sqrt(weight) for norm, weight in norms_and_weights if norm is not None
-            ]
-            if not weighted_norms:
+            weighted = ((global_norm(local), weight) for weight, local in by_weight.items())
+            norms = [n if weight == 1.0 else n * math.sqrt(weight) for n, weight in weighted if n is not None]
+            if not norms:
                 return torch.zeros((), device="cpu")
-            if len(weighted_norms) == 1:
-                return weighted_norms[0]
-            total: torch.Tensor = torch.linalg.vector_norm(
-                torch.stack([p.to(weighted_norms[0].device) for p in weighted_norms])
-            )
-            return total
+            return norms[0] if len(norms) == 1 else _total_of_norms(torch.stack([n.to(norms[0].device) for n in norms]))
 
     def part_of_global_norm(self, norm: torch.Tensor) -> torch.Tensor | None:
         """Return this rank's part of a norm that was computed over all ranks; None if this rank does not know that norm."""

@@ -124,9 +124,7 @@ def to_metrics_table(stretch: RowStretch, on_device: ColumnValues, skips: Skippe
         by_role[role].append((name, on_device[i::depth]))
     columns: dict[str, ColumnValues] = dict(by_role[ColumnRole.VALUE])
     if losses := [values for _, values in by_role[ColumnRole.LOSS]]:
-        columns[contract.TRAIN_LOSS] = (
-            losses[0] if len(losses) == 1 else [sum(row) / len(row) for row in zip(*losses, strict=True)]
-        )
+        columns[contract.TRAIN_LOSS] = losses[0] if len(losses) == 1 else [sum(r) / len(r) for r in zip(*losses, strict=True)]
     columns |= _norm_columns(by_role[ColumnRole.NORM], layout.is_partial)
     if layout.is_partial:
         columns |= _clipping_part_columns(layout, by_role)
@@ -149,10 +147,8 @@ def to_metrics_table(stretch: RowStretch, on_device: ColumnValues, skips: Skippe
 def _norm_columns(parts: Sequence[tuple[str, ColumnValues]], is_partial: bool) -> dict[str, ColumnValues]:
     if not parts:
         return {}
-    total_norm = (
-        parts[0][1] if len(parts) == 1 else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
-    )
-    norms = {contract.GRAD_NORM: total_norm, **{name: values for name, values in parts if name}}
+    total = parts[0][1] if len(parts) == 1 else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
+    norms = {contract.GRAD_NORM: total, **{name: values for name, values in parts if name}}
     return {shard_metric_name(name): values for name, values in norms.items()} if is_partial else norms
 
 
@@ -161,10 +157,8 @@ def _clipping_columns(
 ) -> dict[str, ColumnValues]:
     if not norms:
         return {}
-    limits_by_clipping = dict(limits)
-    is_unclipped = [
-        [n <= limit for n, limit in zip(norm, limits_by_clipping[i], strict=True)] for i, norm in norms
-    ]  # false for NaN
+    limits_of = dict(limits)
+    is_unclipped = [[n <= limit for n, limit in zip(norm, limits_of[i], strict=True)] for i, norm in norms]  # false for NaN
     return {contract.CLIPPED: [0.0 if all(row) else 1.0 for row in zip(*is_unclipped, strict=True)]}
 
 
@@ -178,18 +172,16 @@ def _clipping_part_columns(
 
 
 def _drop_skipped_steps(table: MetricTable, overflowed: ColumnValues, skips: SkippedStepCounter) -> MetricTable:
-    skipped_counts = list(table.columns[contract.SKIPPED_STEPS])
+    skipped = list(table.columns[contract.SKIPPED_STEPS])
     kept_rows = []
     for i, overflow in enumerate(overflowed):
         if overflow:
-            skips.count += 1 + skipped_counts[i]
+            skips.count += 1 + skipped[i]
         else:
-            skipped_counts[i] += skips.count
+            skipped[i] += skips.count
             skips.count = 0.0
             kept_rows.append(i)
-    return MetricTable(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: skipped_counts}).select_rows(
-        kept_rows
-    )
+    return MetricTable(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: skipped}).select_rows(kept_rows)
 
 
 def _elapsed_seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
