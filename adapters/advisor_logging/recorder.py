@@ -18,25 +18,13 @@ from typing import Any, Protocol
 
 from advisor.contract import TAG_LOST_POINTS
 from advisor.contract.redact import one_line_error, redact, redact_value, register_address_secrets, register_argument_secrets
+from advisor_logging import spool
 from advisor_logging.disk_quota import SPOOL_QUOTA_VARIABLE, DiskQuota, read_quota_bytes
 from advisor_logging.guard_process import Guard
 from advisor_logging.limits import clean_name, clean_table, clean_text, clean_time
 from advisor_logging.run_description import RunSettings, describe_run, resolve_tracking_uri
 from advisor_logging.shipper import MAX_RETRY_S
 from advisor_logging.shipper_process import ShipperProcess, acquire_shipper
-from advisor_logging.spool import (
-    EVALUATION,
-    STEPS,
-    FrameBacklog,
-    SpoolWriter,
-    default_spool_folders,
-    encode_event,
-    encode_table,
-    read_json_object,
-    remove_spool,
-    working_directory,
-    write_json,
-)
 from advisor_logging.table import MetricTable, RowCompletion
 
 logger = logging.getLogger("advisor")
@@ -87,14 +75,14 @@ class Recorder:
         self._warned: set[str] = set()
         self._quota = DiskQuota(self.folder, read_quota_bytes(self.warn))
         try:
-            self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
-            write_json(
+            self._spool = spool.SpoolWriter(self.folder, self._quota.segment_bytes)
+            spool.write_json(
                 self.folder / "run.json", describe_run(settings, self.id, self._uri)
             )  # `run.json` is written last, because a folder counts as a spool once it contains this file
         except OSError:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
-        self._backlog = FrameBacklog(self._spool)
+        self._backlog = spool.FrameBacklog(self._spool)
         self._queue: queue.SimpleQueue[RowChunk | dict[str, Any] | Callable[[], None] | None] = queue.SimpleQueue()
         self._queued_rows = self._taken_rows = 0
         self._lost_points = 0
@@ -168,13 +156,13 @@ class Recorder:
         if lost_points := self._lost_points + self._backlog.dropped_points:
             tags[TAG_LOST_POINTS] = str(lost_points)
         end = {"status": mlflow_status, "time_ms": clean_time(time.time() * 1000), "tags": tags}
-        self._backlog.append(encode_event({"end": end}), critical=True)
+        self._backlog.append(spool.encode_event({"end": end}), critical=True)
         self._wait_for_disk(deadline)
         self._spool.close()
         if self._is_delivered(deadline) and self._shipper is not None:
             if note := self._status.get("note"):
                 self.warn("note", str(note))
-            remove_spool(self.folder)
+            spool.remove_spool(self.folder)
             self._shipper.release()
             return
         self._warn_undelivered(timeout_s)
@@ -215,7 +203,7 @@ class Recorder:
 
     def _read_status(self) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
-            self._status = read_json_object(self.folder / "status.json") or self._status
+            self._status = spool.read_json_object(self.folder / "status.json") or self._status
         return self._status
 
     # The writer thread calls the methods below.
@@ -232,7 +220,7 @@ class Recorder:
                     self._spool_completed_rows(last=item is None)
                     self._backlog.retry()
                 elif isinstance(item, dict):
-                    self._append_frame(encode_event(item), critical=True)
+                    self._append_frame(spool.encode_event(item), critical=True)
                 elif callable(item):
                     item()
                 else:
@@ -266,7 +254,7 @@ class Recorder:
         rows = self._limit_to_quota(clean_table(table), is_windowed)
         self._lost_points += (len(table) - len(rows)) * self._points_a_row
         if rows:
-            frame = encode_table(STEPS if is_windowed else EVALUATION, rows)
+            frame = spool.encode_table(spool.STEPS if is_windowed else spool.EVALUATION, rows)
             self._append_frame(frame, len(rows) * self._points_a_row, critical=not is_windowed)
             self._quota.add_bytes(len(frame))
 
@@ -338,7 +326,7 @@ class Recorder:
 
 def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
-    folders = [Path(working_directory(), chosen)] if chosen else default_spool_folders()
+    folders = [Path(spool.working_directory(), chosen)] if chosen else spool.default_spool_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):
         with contextlib.suppress(OSError):  # the home folder is missing or read-only: use the temporary folder
             return _create_private_folder(folders[0] / name)

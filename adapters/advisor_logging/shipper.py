@@ -23,22 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from advisor import contract
 from advisor.contract.redact import error_reason, one_line_error
-from advisor_logging import sidecar
+from advisor_logging import sidecar, spool
 from advisor_logging.limits import clean_time
 from advisor_logging.reproduction import collect_reproduction
-from advisor_logging.spool import (
-    EVENT,
-    STEPS,
-    Acknowledgement,
-    SpoolFrame,
-    SpoolPosition,
-    read_acknowledgement,
-    read_frames,
-    read_json_object,
-    remove_spool,
-    write_acknowledgement,
-    write_json,
-)
 from advisor_logging.store import MAX_METRICS_PER_REQUEST, MlflowStore, is_temporary_error
 from advisor_logging.table import MetricPoint, RowWindowReducer
 
@@ -69,20 +56,20 @@ class Shipper:
         folder: Path,
         tracking_uri: str,
         trainer: int | None,
-        on_progress: Callable[[SpoolPosition], None] = lambda _: None,
+        on_progress: Callable[[spool.SpoolPosition], None] = lambda _: None,
     ) -> None:
         self._folder, self._uri, self._trainer = folder, tracking_uri, trainer
         self._on_progress = on_progress
-        self._run = read_json_object(folder / "run.json")
+        self._run = spool.read_json_object(folder / "run.json")
         self._store: MlflowStore | None = None
         self._no_artifacts = False
         self._autopsies: dict[Path, int] = {}
         """Modification time (nanoseconds since 1970) of each autopsy file that is already stored."""
-        self._state = read_json_object(folder / "status.json")
+        self._state = spool.read_json_object(folder / "status.json")
         self._rewind_to_acknowledged()
 
     def _rewind_to_acknowledged(self) -> None:
-        self._done = read_acknowledgement(self._folder)
+        self._done = spool.read_acknowledgement(self._folder)
         self._position = self._opened_at = self._done.position
         self._stored_below = self._done.step  # the store already has the values of all steps below this number
         self._windows = RowWindowReducer()
@@ -124,7 +111,7 @@ class Shipper:
     def _deliver_new_data(self, has_exited: bool) -> bool:
         """Send new points to the store. Return whether the run has ended and all its data is delivered."""
         store = self._open_store()
-        for frame in read_frames(self._folder, self._position):
+        for frame in spool.read_frames(self._folder, self._position):
             self._process_frame(store, frame)
             self._position = frame.end
             if len(self._points) >= MAX_METRICS_PER_REQUEST:
@@ -223,7 +210,7 @@ class Shipper:
         return self._store
 
     def _log_reproduction(self, store: MlflowStore) -> None:
-        facts = read_json_object(self._folder / "reproduction.json")
+        facts = spool.read_json_object(self._folder / "reproduction.json")
         if not facts:
             return
         if facts["git_commit"]:
@@ -243,13 +230,13 @@ class Shipper:
         store.log_file(path, f"reproduce/{name}")
         path.unlink()
 
-    def _process_frame(self, store: MlflowStore, frame: SpoolFrame) -> None:
-        if frame.kind == EVENT:
+    def _process_frame(self, store: MlflowStore, frame: spool.SpoolFrame) -> None:
+        if frame.kind == spool.EVENT:
             self._process_event(store, frame.event())
             return
         for step, written_ms, values in frame.rows():
             time_ms = clean_time(written_ms)
-            if frame.kind != STEPS:
+            if frame.kind != spool.STEPS:
                 self._points += [MetricPoint(name, value, step, time_ms) for name, value in values.items()]
             elif step >= self._stored_below:
                 previous_window_start = self._windows.window_start
@@ -272,23 +259,27 @@ class Shipper:
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
         window_start = self._windows.window_start
-        done = Acknowledgement(self._position) if window_start is None else Acknowledgement(self._opened_at, window_start)
+        done = (
+            spool.Acknowledgement(self._position)
+            if window_start is None
+            else spool.Acknowledgement(self._opened_at, window_start)
+        )
         if done != self._done:
             self._acknowledge_delivery(done)
 
-    def _acknowledge_delivery(self, acknowledgement: Acknowledgement) -> None:
+    def _acknowledge_delivery(self, acknowledgement: spool.Acknowledgement) -> None:
         try:
-            write_acknowledgement(self._folder, acknowledgement)
+            spool.write_acknowledgement(self._folder, acknowledgement)
         except OSError:  # the disk is full, but deleting delivered segments frees space
             self._archive_segments(acknowledgement)
             with contextlib.suppress(OSError):  # after a crash, the points are sent again but stored only once
-                write_acknowledgement(self._folder, acknowledgement)
+                spool.write_acknowledgement(self._folder, acknowledgement)
         self._done = acknowledgement
         if self._store is not None and self._store.refusal_counts:
             self._update_status(refused=dict(self._store.refusal_counts))
         self._archive_segments(acknowledgement)
 
-    def _archive_segments(self, acknowledgement: Acknowledgement) -> None:
+    def _archive_segments(self, acknowledgement: spool.Acknowledgement) -> None:
         if problem := sidecar.archive_segments(self._folder, acknowledgement.position.segment):
             self._add_problem_note(f"the curves at full resolution are incomplete ({one_line_error(problem)})")
 
@@ -302,7 +293,7 @@ class Shipper:
         if state != self._state:
             self._state = state
             with contextlib.suppress(OSError):  # a full disk
-                write_json(self._folder / "status.json", state)
+                spool.write_json(self._folder / "status.json", state)
 
 
 def lock_spool(folder: Path) -> FileLock | None:
@@ -335,7 +326,7 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
         job = _next_delivery_job(jobs, trainer)
         # The training process usually deletes a delivered spool folder; if it has exited or no longer waits for the delivery,
         # this process deletes the folder.
-        remove_spool(folder)
+        spool.remove_spool(folder)
 
 
 def _receive_delivery_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -375,10 +366,12 @@ def _deliver_from_locked_spool(folder: Path, script_folder: Path, trainer: Mappi
         if not (folder / "reproduction.json").exists():
             # Done before the slow import of MLflow, because the working tree may change soon.
             with contextlib.suppress(Exception):  # the points matter more than the code's description
-                write_json(folder / "reproduction.json", collect_reproduction([Path.cwd(), script_folder]))
+                spool.write_json(folder / "reproduction.json", collect_reproduction([Path.cwd(), script_folder]))
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)
     except Exception as error:
-        write_json(folder / "status.json", {**read_json_object(folder / "status.json"), "error": one_line_error(error)})
+        spool.write_json(
+            folder / "status.json", {**spool.read_json_object(folder / "status.json"), "error": one_line_error(error)}
+        )
         raise
     lock.release()

@@ -21,20 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from advisor import contract
+from advisor_logging import spool
 from advisor_logging.limits import MAX_EXACT_STEP, MAX_VALUE_CHARS
-from advisor_logging.spool import (
-    EVENT,
-    STEPS,
-    SpoolFrame,
-    SpoolPosition,
-    last_dropped_step,
-    list_segment_parts,
-    read_segment,
-    record_dropped_steps,
-    segment_numbers,
-    segment_part_path,
-    segment_path,
-)
 
 ROWS_PER_PARQUET_GROUP = 1 << 16
 _BEGINS_KEY = b"advisor.begins"
@@ -64,16 +52,16 @@ def archive_segments(folder: Path, end: int) -> str | None:
     A segment is deleted even if its conversion fails (full disk, no pyarrow), because the store already has its points.
     """
     error_message = None
-    for number in segment_numbers(folder):
+    for number in spool.segment_numbers(folder):
         if number >= end:
             break
         try:
             _write_part(folder, number)
         except Exception as error:
             error_message = f"{type(error).__name__}: {error}"
-            frames = [frame for frame in read_segment(folder, SpoolPosition(number)) if frame.kind != EVENT]
-            record_dropped_steps(folder, max((int(step) for frame in frames for step in frame.columns()[0]), default=-1))
-        segment_path(folder, number).unlink(missing_ok=True)
+            frames = [frame for frame in spool.read_segment(folder, spool.SpoolPosition(number)) if frame.kind != spool.EVENT]
+            spool.record_dropped_steps(folder, max((int(step) for frame in frames for step in frame.columns()[0]), default=-1))
+        spool.segment_path(folder, number).unlink(missing_ok=True)
     return error_message
 
 
@@ -84,9 +72,9 @@ def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> Sidec
     """
     import pyarrow.parquet as pq
 
-    for number in segment_numbers(folder):
+    for number in spool.segment_numbers(folder):
         _write_part(folder, number)
-    parts = list_segment_parts(folder)
+    parts = spool.list_segment_parts(folder)
     if not parts:
         return None
     row_groups: dict[str, list[_MetricRowGroup]] = {}
@@ -100,7 +88,7 @@ def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> Sidec
             row_groups.setdefault(metric.min, []).append(_MetricRowGroup(part.path, i, step.min, step.max))
     with _open_table(path) as table:
         _merge_row_groups(row_groups, table)
-    from_step = last_dropped_step(folder) + 1
+    from_step = spool.last_dropped_step(folder) + 1
     return SidecarSummary(rows, min(first_steps) if continued and not from_step else from_step, max(p.last_step for p in parts))
 
 
@@ -129,13 +117,13 @@ def _read_row_group(group: _MetricRowGroup) -> Any:
 
 
 def _write_part(folder: Path, number: int) -> None:
-    frames = [frame for frame in read_segment(folder, SpoolPosition(number)) if frame.kind != EVENT]
+    frames = [frame for frame in spool.read_segment(folder, spool.SpoolPosition(number)) if frame.kind != spool.EVENT]
     if not frames:
         return
     curves = list(_read_curves(frames))
-    first_training_step = [int(frame.columns()[0][0]) for frame in frames if frame.kind == STEPS][:1]
+    first_training_step = [int(frame.columns()[0][0]) for frame in frames if frame.kind == spool.STEPS][:1]
     first_step = min(first_training_step or [curve["step"][0].as_py() for curve in curves])
-    path = segment_part_path(folder, number, max(curve["step"][-1].as_py() for curve in curves))
+    path = spool.segment_part_path(folder, number, max(curve["step"][-1].as_py() for curve in curves))
     temporary_path = path.with_suffix(".new")
     try:
         with _open_table(temporary_path, {_BEGINS_KEY: str(first_step)}) as table:
@@ -145,12 +133,12 @@ def _write_part(folder: Path, number: int) -> None:
         temporary_path.unlink(missing_ok=True)
         raise
     os.replace(temporary_path, path)
-    for part in list_segment_parts(folder):
+    for part in spool.list_segment_parts(folder):
         if part.segment == number and part.path != path:
             part.path.unlink()
 
 
-def _read_curves(frames: Iterable[SpoolFrame]) -> Iterator[Any]:
+def _read_curves(frames: Iterable[spool.SpoolFrame]) -> Iterator[Any]:
     """Yield one table per metric, in the order of steps; values at the same step stay in the order of recording."""
     import numpy as np
     import pyarrow as pa

@@ -13,14 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from advisor.contract.redact import one_line_error
-from advisor_logging.checkpoints import (
-    Checkpoint,
-    CheckpointFolder,
-    RunInfo,
-    find_checkpoint_folder,
-    read_checkpoints,
-    read_run_info,
-)
+from advisor_logging import checkpoints
 from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.steps.gradients import is_fully_sharded
 from advisor_pytorch.validation import check_count, make_writable_folder
@@ -130,8 +123,8 @@ class EarlierRun(NamedTuple):
     """An earlier run to continue: its checkpoint folder, its description, and the checkpoint to resume from."""
 
     folder: Path
-    run_info: RunInfo
-    checkpoint: Checkpoint | None
+    run_info: checkpoints.RunInfo
+    checkpoint: checkpoints.Checkpoint | None
 
 
 class CheckpointSettings(NamedTuple):
@@ -161,7 +154,7 @@ class CheckpointSettings(NamedTuple):
         if self.keep:
             make_writable_folder(self.root)
 
-    def find(self, run_id: str | None, run_info: RunInfo) -> EarlierRun | None:
+    def find(self, run_id: str | None, run_info: checkpoints.RunInfo) -> EarlierRun | None:
         """Return the run that `resume` or `run_id` names, else an interrupted run with the same description.
 
         Raises FileNotFoundError if `resume` is a path without a checkpoint.
@@ -170,10 +163,10 @@ class CheckpointSettings(NamedTuple):
             return None
         if not isinstance(self.resume, bool):
             return _earlier_run_at_path(Path(self.resume).absolute(), run_info.objective)
-        folder = find_checkpoint_folder(self.root, lambda known: known.run_id == run_id) if run_id else None
+        folder = checkpoints.find_checkpoint_folder(self.root, lambda known: known.run_id == run_id) if run_id else None
         if folder is None and self.resume:
             wanted_run = replace(run_info, run_id=None, spool=None, status=None)
-            folder = find_checkpoint_folder(
+            folder = checkpoints.find_checkpoint_folder(
                 self.root,
                 lambda known: (
                     known.status in _INTERRUPTED_STATUSES and replace(known, run_id=None, spool=None, status=None) == wanted_run
@@ -201,7 +194,7 @@ class CheckpointKeeper:
         self,
         settings: CheckpointSettings,
         earlier: EarlierRun | None,
-        run_info: RunInfo,
+        run_info: checkpoints.RunInfo,
         identity: str,
         state: TrainingState,
         *,
@@ -212,7 +205,9 @@ class CheckpointKeeper:
         folder = earlier.folder if earlier is not None else settings.root / identity
         keep = settings.keep if is_rank_0 or settings.on_all_ranks else 0
         suffix, save = ".pt" if settings.save is None else "", settings.save
-        self.checkpoints = CheckpointFolder(folder, keep, run_info, suffix, owner=is_rank_0, resumes=bool(settings.resume))
+        self.checkpoints = checkpoints.CheckpointFolder(
+            folder, keep, run_info, suffix, owner=is_rank_0, resumes=bool(settings.resume)
+        )
         self._write: WriteFunction = state.save if save is None else lambda path, _checkpoint_metadata: save(path)
         self._together, self._is_rank_0, self._warn = settings.on_all_ranks, is_rank_0, warn
 
@@ -305,7 +300,7 @@ def _earlier_run_at_path(path: Path, objective: str) -> EarlierRun:
             continue
         if folder == path:
             return earlier_run
-        listed, _ = read_checkpoints(folder, objective)
+        listed, _ = checkpoints.read_checkpoints(folder, objective)
         checkpoint = next((c for c in listed if c.path.name == path.name), None)
         if checkpoint is not None:
             return earlier_run._replace(checkpoint=checkpoint)
@@ -316,8 +311,8 @@ def _earlier_run_at_path(path: Path, objective: str) -> EarlierRun:
 
 
 def _earlier_run_in_folder(folder: Path, objective: str) -> EarlierRun | None:
-    run_info = read_run_info(folder)
+    run_info = checkpoints.read_run_info(folder)
     if run_info is None or run_info.objective != objective:
         return None
-    listed, last = read_checkpoints(folder, objective)
+    listed, last = checkpoints.read_checkpoints(folder, objective)
     return EarlierRun(folder, run_info, last or max(listed, key=lambda c: c.steps_made, default=None))

@@ -21,6 +21,7 @@ from advisor_logging.checkpoints import RunInfo
 from advisor_logging.guard_process import Guard, GuardMode
 from advisor_logging.run_description import RunSettings
 from advisor_logging.spool import working_directory
+from advisor_pytorch import validation
 from advisor_pytorch.autopsy.watch import AutopsyMode
 from advisor_pytorch.checkpoints import CheckpointSettings, LoadFunction, SaveFunction, Stateful, TrainingState
 from advisor_pytorch.distributed.rank_facts import current_world_size
@@ -31,18 +32,6 @@ from advisor_pytorch.run import TrainingRun
 from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.steps.loader import MeasuredLoader
 from advisor_pytorch.steps.rows import evaluation_chunk
-from advisor_pytorch.validation import (
-    MissingObjective,
-    check_count,
-    check_counts,
-    check_metrics,
-    check_modes,
-    check_objective,
-    check_step,
-    check_training,
-    count_classes,
-    plain_params,
-)
 
 Batch = TypeVar("Batch")
 
@@ -176,13 +165,13 @@ class TuningLogger:
             OSError: the checkpoint folder or the spool folder is not writable, or `resume` is a path without a checkpoint.
         """
         optimizers = [unwrap_optimizer(one) for one in (optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,))]
-        check_training(model, optimizers)
-        direction = check_objective(params, objective, direction)
-        check_count("start_step", start_step, 0)
-        check_modes(guard, autopsy)
-        classes = count_classes(classes)
+        validation.check_training(model, optimizers)
+        direction = validation.check_objective(params, objective, direction)
+        validation.check_count("start_step", start_step, 0)
+        validation.check_modes(guard, autopsy)
+        classes = validation.count_classes(classes)
         counts = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
-        check_counts(counts)
+        validation.check_counts(counts)
         state = TrainingState(model, optimizers, scheduler, scaler)
         run = self._run = TrainingRun(model, state, RunOutcome(objective, direction), max_train_steps)
         if batch_size is not None:
@@ -194,7 +183,7 @@ class TuningLogger:
         checkpoint_settings.check(model, start_step)
         self._parameters = {id(p) for p in (*model.parameters(), *trained_parameters)}
         self._close_earlier_loggers()
-        param_texts = plain_params(params)
+        param_texts = validation.plain_params(params)
         run_info = RunInfo(objective, direction, param_texts, seed)
         earlier_run = checkpoint_settings.find(run_id or os.environ.get("MLFLOW_RUN_ID"), run_info)
         start_step = checkpoint_settings.restore(earlier_run, state) or start_step
@@ -205,7 +194,7 @@ class TuningLogger:
 
         self._model, self._objective, self._close_timeout_s = model, objective, close_timeout_s
         self._closed, self._blocks = False, 0
-        self._missing_objective = MissingObjective(objective, run.warn)
+        self._missing_objective = validation.MissingObjective(objective, run.warn)
         run.protect_user_tags(tag for tag, number in counts.items() if number is not None)
         run.open_run(
             RunSettings(experiment, run_name, run_id, tracking_uri, spool, continued_spool_id),
@@ -317,8 +306,8 @@ class TuningLogger:
         if not self._is_active():
             return
         try:
-            step = max(self.steps - 1, 0) if step is None else check_step(step)
-            values = check_metrics(metrics, self._run.refusals.add_metric)
+            step = max(self.steps - 1, 0) if step is None else validation.check_step(step)
+            values = validation.check_metrics(metrics, self._run.refusals.add_metric)
             has_objective = self._objective in metrics
             if values:
                 self._missing_objective.note_metrics({*values, self._objective} if has_objective else values)
@@ -337,7 +326,7 @@ class TuningLogger:
         if not self._is_active():
             return
         try:
-            values = check_metrics(metrics, self._run.refusals.add_metric)
+            values = validation.check_metrics(metrics, self._run.refusals.add_metric)
             if values:
                 self._log_values(max(self.steps - 1, 0), values)
         except Exception as error:

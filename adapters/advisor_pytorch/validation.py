@@ -13,14 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from advisor.contract import TAG_PREFIX
-from advisor.contract.metric_direction import (
-    SPLIT_BY_WORD,
-    Direction,
-    contradicts_direction,
-    direction_of_metric,
-    words_of_metric,
-)
+from advisor.contract import TAG_PREFIX, metric_direction
 from advisor.contract.redact import denotes_secret, one_line_error
 from advisor_logging.limits import MAX_EXACT_STEP, clean_text
 from advisor_pytorch.steps.device import ScalarValue, logged_value
@@ -49,7 +42,7 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
             raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
 
 
-def check_objective(params: object, objective: object, direction: object) -> Direction:
+def check_objective(params: object, objective: object, direction: object) -> metric_direction.Direction:
     """Return the direction in which the objective is optimised: `direction`, or by default the direction that the objective's
     name implies.
 
@@ -66,7 +59,7 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
     if not isinstance(objective, str) or not is_mlflow_name(objective):
         raise ValueError(f"MLflow does not accept {objective!r} as the name of a metric: use letters, digits and _ - . : /")
     if direction is None:
-        inferred = direction_of_metric(objective)
+        inferred = metric_direction.direction_of_metric(objective)
         if inferred is None:
             raise ValueError(
                 f'the name {objective!r} does not say whether lower or higher values are better: pass direction="minimize" or '
@@ -75,8 +68,8 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
         return inferred
     if direction not in ("minimize", "maximize"):
         raise ValueError(f'direction must be "minimize" or "maximize", not {direction!r}')
-    checked: Direction = "minimize" if direction == "minimize" else "maximize"
-    if contradicts_direction(objective, checked):
+    checked: metric_direction.Direction = "minimize" if direction == "minimize" else "maximize"
+    if metric_direction.contradicts_direction(objective, checked):
         raise ValueError(
             f"direction={direction!r} contradicts the name of the objective {objective!r}, whose "
             f"{_BETTER_VALUES_BY_NAME[checked]} values are better: leave direction out, or rename the metric"
@@ -215,7 +208,10 @@ class MissingObjective:
             return
         names = set(metrics)
         self._seen = self._objective in names
-        if self._seen or all((any((SPLIT_BY_WORD.get(word) == "train" for word in words_of_metric(name)))) for name in names):
+        if self._seen or all(
+            (any((metric_direction.SPLIT_BY_WORD.get(word) == "train" for word in metric_direction.words_of_metric(name))))
+            for name in names
+        ):
             return
         self._others |= names
         self._evaluations += 1

@@ -6,16 +6,7 @@ from collections.abc import Sized
 from typing import Any
 
 import torch
-from torch.utils.data import (
-    ConcatDataset,
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from torch.utils import data
 
 MAX_CLASSES = 500
 """Maximum number of classes; the counts of more classes would not fit into one tag."""
@@ -26,7 +17,7 @@ MAX_COUNTED_TARGETS = 1_000_000
 def unwrap_loader(loader: object) -> object:
     """Return the `DataLoader` inside a wrapper of Tuning Advisor, Accelerate or Lightning."""
     for _ in range(4):
-        if isinstance(loader, DataLoader):
+        if isinstance(loader, data.DataLoader):
             break
         inner = next((getattr(loader, n) for n in ("_loader", "base_dataloader", "dataloader") if hasattr(loader, n)), None)
         if inner is None:
@@ -38,11 +29,11 @@ def unwrap_loader(loader: object) -> object:
 def dataset_size(loader: object) -> int | None:
     """Return the number of examples in the data set, for all ranks together; None for a stream."""
     dataset = getattr(unwrap_loader(loader), "dataset", None)
-    return None if dataset is None or isinstance(dataset, IterableDataset) else _length_or_none(dataset)
+    return None if dataset is None or isinstance(dataset, data.IterableDataset) else _length_or_none(dataset)
 
 
 def batches_per_epoch(loader: object) -> int | None:
-    if isinstance(getattr(unwrap_loader(loader), "dataset", None), IterableDataset):
+    if isinstance(getattr(unwrap_loader(loader), "dataset", None), data.IterableDataset):
         return None  # the length of a loader over an iterable data set may be an estimate
     return _length_or_none(loader)
 
@@ -57,9 +48,9 @@ def batch_size(loader: object) -> int | None:
 
 def is_shuffled(loader: object) -> bool | None:
     sampler = _sampler_of_examples(loader)
-    if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
+    if isinstance(sampler, (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler)):
         return True
-    if isinstance(sampler, SequentialSampler):
+    if isinstance(sampler, data.SequentialSampler):
         return False
     flag = getattr(sampler, "shuffle", None)
     return flag if isinstance(flag, bool) else None
@@ -67,7 +58,7 @@ def is_shuffled(loader: object) -> bool | None:
 
 def loader_settings(loader: object) -> dict[str, Any] | None:
     inner = unwrap_loader(loader)
-    if not isinstance(inner, DataLoader):
+    if not isinstance(inner, data.DataLoader):
         return None
     sampler = _sampler_of_examples(inner)
     return {
@@ -89,7 +80,7 @@ def number_of_classes(loader: object) -> int | None:
 def class_counts(loader: object) -> list[int] | None:
     """Return the examples of each class if the data set has all its targets in memory, as in torchvision."""
     dataset, indices = getattr(unwrap_loader(loader), "dataset", None), None
-    if isinstance(dataset, Subset):
+    if isinstance(dataset, data.Subset):
         indices = dataset.indices
         dataset = dataset.dataset
     targets, number = getattr(dataset, "targets", None), _dataset_class_count(dataset)
@@ -105,9 +96,9 @@ def class_counts(loader: object) -> list[int] | None:
 
 def _dataset_class_count(dataset: object) -> int | None:
     for _ in range(8):
-        if isinstance(dataset, Subset):
+        if isinstance(dataset, data.Subset):
             dataset = dataset.dataset
-        elif isinstance(dataset, ConcatDataset):
+        elif isinstance(dataset, data.ConcatDataset):
             dataset = dataset.datasets[0]
     names = getattr(dataset, "classes", None)
     if isinstance(names, (list, tuple)) and len(names) >= 2:
@@ -121,7 +112,7 @@ def _dataset_class_count(dataset: object) -> int | None:
 
 def _sampler_of_examples(loader: object) -> object:
     inner = unwrap_loader(loader)
-    if not isinstance(inner, DataLoader) or isinstance(inner.dataset, IterableDataset):
+    if not isinstance(inner, data.DataLoader) or isinstance(inner.dataset, data.IterableDataset):
         return None
     sampler: object = inner.sampler
     batch_sampler: object = inner.batch_sampler

@@ -3,16 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from advisor.computed.curves.overfit import (
-    MIN_EVALUATIONS_TO_POOL,
-    CostCurveFunction,
-    Overfit,
-    measure_overfitting_of_trials,
-    regulariser_changes,
-    regulariser_phrase,
-    significant_overfits,
-    validation_cost_functions,
-)
+from advisor.computed.curves import overfit
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Change, change_training_length
 from advisor.model.evidence import Mark, curve_plot, table
@@ -91,17 +82,17 @@ class CurveOverfitting(Rule):
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         winners = _pooled_rise.best_trial_per_combination(study, trials)
         winner_indices = {t.index for t in winners}
-        curves = validation_cost_functions(study)
+        curves = overfit.validation_cost_functions(study)
         # The significance level is divided among the metrics and among three tests: of the best trial of each setting, of all
         # other trials, and of all trials together. With too few evaluations to test a single trial, only the test of all trials
         # together is made.
         was_tested = False
         for metric, costs in curves:
-            overfits = measure_overfitting_of_trials(study, trials, metric, costs, material=self.material)
+            overfits = overfit.measure_overfitting_of_trials(study, trials, metric, costs, material=self.material)
             was_tested = was_tested or bool(overfits)
             alpha = self.false_alarms / ((3 if overfits else 1) * len(curves))
-            significant = significant_overfits([r for r in overfits if r.trial.index in winner_indices], alpha)
-            significant += significant_overfits([r for r in overfits if r.trial.index not in winner_indices], alpha)
+            significant = overfit.significant_overfits([r for r in overfits if r.trial.index in winner_indices], alpha)
+            significant += overfit.significant_overfits([r for r in overfits if r.trial.index not in winner_indices], alpha)
             # The curve of a trial that learned nothing has a small range, so its rise is also compared with the best trial's gain.
             gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
             significant = [h for h in significant if h.rise.height >= self.material * gain]
@@ -117,14 +108,14 @@ class CurveOverfitting(Rule):
                 return
         if not was_tested:
             raise MissingData(
-                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {MIN_EVALUATIONS_TO_POOL} "
+                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {overfit.MIN_EVALUATIONS_TO_POOL} "
                 "evaluations; evaluate more often",
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
 
     def _report_pooled_overfitting(
-        self, study: Study, metric: str, costs: CostCurveFunction, pooled: _pooled_rise.PooledRise, winners: list[Trial]
+        self, study: Study, metric: str, costs: overfit.CostCurveFunction, pooled: _pooled_rise.PooledRise, winners: list[Trial]
     ) -> Finding:
         trials, training, point = pooled.rising_trials, pooled.falling_training_metric, Percent(pooled.best_position)
         action, changes = _choose_remedy(study, costs, trials[0], pooled.best_position * study.planned_steps(trials[0]))
@@ -158,7 +149,7 @@ class CurveOverfitting(Rule):
         )
 
     def _report_single_overfits(
-        self, study: Study, metric: str, costs: CostCurveFunction, overfits: list[Overfit], winners: list[Trial]
+        self, study: Study, metric: str, costs: overfit.CostCurveFunction, overfits: list[overfit.Overfit], winners: list[Trial]
     ) -> Finding:
         top, training, n, of = overfits[0], overfits[0].falling_training_metric, len(overfits), len(study.ranked())
         rise, shown_overfits = top.rise, overfits[:5]
@@ -190,12 +181,14 @@ class CurveOverfitting(Rule):
         )
 
 
-def _choose_remedy(study: Study, costs: CostCurveFunction, trial: Trial, best: float) -> tuple[Message, tuple[Change, ...]]:
+def _choose_remedy(
+    study: Study, costs: overfit.CostCurveFunction, trial: Trial, best: float
+) -> tuple[Message, tuple[Change, ...]]:
     """Return (action, changes). Fine-tuned models should train only up to `best`, the step at which the trial is best."""
     if not is_fine_tuning(study) or not best > 0:
-        changes = tuple(regulariser_changes(study, costs))
+        changes = tuple(overfit.regulariser_changes(study, costs))
         action = "Try {regularisers} before you choose a smaller model."
-        return say(action, regularisers=regulariser_phrase(changes)), changes
+        return say(action, regularisers=overfit.regulariser_phrase(changes)), changes
     steps = round_up_steps(best)
     epoch = trial.fact("steps_per_epoch") if study.unit == "step" else math.nan
     length = say(" ({n} epochs)", n=Number(steps / epoch, 2)) if epoch > 0 else ""
@@ -204,7 +197,7 @@ def _choose_remedy(study: Study, costs: CostCurveFunction, trial: Trial, best: f
     return say(action, steps=study.length(steps), length=length), (change_training_length(study, steps, why),)
 
 
-def _overfitting_sentence(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:
+def _overfitting_sentence(study: Study, metric: str, top: overfit.Overfit, winners: list[Trial]) -> Message:
     costs, training = (top.rise.best_level, top.rise.level), top.falling_training_metric
     best, end = costs if metric != study.spec.objective.metric else (study.objective_value(v) for v in costs)
     trial_text = "Trial {trial}"

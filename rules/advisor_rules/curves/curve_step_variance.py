@@ -8,14 +8,6 @@ from scipy.stats import spearmanr
 
 from advisor.computed.curves import noise
 from advisor.computed.curves.curve_tails import MIN_WORTHWHILE_GAIN
-from advisor.computed.curves.noise import (
-    MIN_EVALUATIONS_FOR_NOISE,
-    HalfAroundBest,
-    RankingStability,
-    redraw_ranking,
-    split_around_best,
-    split_ends,
-)
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.computed.steps import schedules
@@ -105,13 +97,13 @@ class CurveStepVariance(Rule):
         trials = (best_trials if len(best_trials) > 1 else study.ranked())[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        halves = [(t, a) for t in trials if (a := split_around_best(study.cost_curve(t).finite.values)) is not None]
+        halves = [(t, a) for t in trials if (a := noise.split_around_best(study.cost_curve(t).finite.values)) is not None]
         if not halves or halves[0][0] != trials[0] or len(halves) < min(2, len(trials)):
             raise MissingData(
-                f"the best trials have fewer than {MIN_EVALUATIONS_FOR_NOISE} evaluations of {study.spec.objective.metric}; "
+                f"the best trials have fewer than {noise.MIN_EVALUATIONS_FOR_NOISE} evaluations of {study.spec.objective.metric}; "
                 "evaluate more often",
                 needs="evaluations",
-                at_least=MIN_EVALUATIONS_FOR_NOISE,
+                at_least=noise.MIN_EVALUATIONS_FOR_NOISE,
             )
         if len(trials) == 1:
             yield from self._report_noisy_trial(study, *halves[0])
@@ -134,7 +126,9 @@ class CurveStepVariance(Rule):
         else:
             yield self._report_noisy_ranking(study, compared, ranking, gain)
 
-    def _report_equal_settings(self, study: Study, trials: list[Trial], ranking: RankingStability, gain: float) -> Finding:
+    def _report_equal_settings(
+        self, study: Study, trials: list[Trial], ranking: noise.RankingStability, gain: float
+    ) -> Finding:
         """Report that noise decides the ranking, but hides no difference that is worth the cost of finding it."""
         metric, n, loss = study.spec.objective.metric, len(trials), float(ranking.losses.mean())
         share, keeps = Percent(loss / gain, 1), Percent(ranking.best_unchanged_share)
@@ -168,7 +162,7 @@ class CurveStepVariance(Rule):
         )
         return finding.model_copy(update={"goal": "exploitation"})
 
-    def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: RankingStability, gain: float) -> Finding:
+    def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: noise.RankingStability, gain: float) -> Finding:
         costs, sd, keeps = study.costs[[t.index for t in trials]], ranking.best_cost_sd, Percent(ranking.best_unchanged_share)
         text = (
             "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best value of "
@@ -198,7 +192,7 @@ class CurveStepVariance(Rule):
         examples = min(heterogeneity.examples_factor, negligible)
         return self._report_noise(study, trials, message, confidence, figures, severity, examples)
 
-    def _report_noisy_trial(self, study: Study, trial: Trial, half: HalfAroundBest) -> Iterator[Finding]:
+    def _report_noisy_trial(self, study: Study, trial: Trial, half: noise.HalfAroundBest) -> Iterator[Finding]:
         values = study.cost_curve(trial).finite.values
         fall = change_since(values, 0)
         gain = float(values[: int(np.argmin(values)) + 1].max()) - float(values.min())
@@ -256,10 +250,10 @@ class CurveStepVariance(Rule):
         )
 
 
-def _redraw_ranking(study: Study, halves: Sequence[tuple[Trial, HalfAroundBest]]) -> RankingStability:
+def _redraw_ranking(study: Study, halves: Sequence[tuple[Trial, noise.HalfAroundBest]]) -> noise.RankingStability:
     curves = [study.cost_curve(t).finite for t, _ in halves]
     late_points = [schedules.evaluations_after_decay(study, t, c) for (t, _), c in zip(halves, curves, strict=True)]
-    return redraw_ranking(split_ends([c.values for c in curves], late_points) or [half for _, half in halves])
+    return noise.redraw_ranking(noise.split_ends([c.values for c in curves], late_points) or [half for _, half in halves])
 
 
 def _noise_plot(study: Study, trials: list[Trial]) -> CurveEvidence:
@@ -294,7 +288,7 @@ def _advice_for_ties(study: Study) -> str:
 def p_of_independent_jumps(first_curve: FloatArray, second_curve: FloatArray) -> float:
     """Return the one-sided p-value of the hypothesis that two curves (n,) jump independently; NaN if the curves are too short
     or constant."""
-    if len(first_curve) < MIN_EVALUATIONS_FOR_NOISE:
+    if len(first_curve) < noise.MIN_EVALUATIONS_FOR_NOISE:
         return math.nan
     first, second = np.diff(first_curve, 2), np.diff(second_curve, 2)
     if np.ptp(first) == 0 or np.ptp(second) == 0:
