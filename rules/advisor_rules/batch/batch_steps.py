@@ -9,7 +9,7 @@ from advisor.computed.batch import batches
 from advisor.computed.batch.targets import BatchSizeComparison, compare_batch_sizes
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
-from advisor.model.change import Advise, Change, FixParameter
+from advisor.model.change import Change, FixParameter
 from advisor.model.evidence import Evidence, FigureEvidence, axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
@@ -89,10 +89,10 @@ class BatchSteps(Rule):
         fastest_size = float(sizes[int(np.nanargmin(seconds))]) if np.isfinite(seconds).all() else math.nan
         message = _steps_saved_message(name, comparison, test, efficient_size)
         action = _choose_action(fastest_size, efficient_size)
-        change: Change = Advise(text=str(action))
+        changes: tuple[Change, ...] | None = None
         if name is not None and name in study.searched and fastest_size.is_integer():
             size = int(batches.usable_batch_size(study, name, fastest_size))
-            change = FixParameter(parameter=name, value=size, why=str(message))
+            changes = (FixParameter(parameter=name, value=size, why=str(message)),)
         axis: tuple[Evidence, ...] = ()
         if name:
             axis = (axis_plot(name, action, lines={"scaling is nearly perfect up to here": efficient_size}),)
@@ -104,7 +104,7 @@ class BatchSteps(Rule):
             subject=name,
             trials=[t for g, is_near in zip(comparison.groups, is_near_perfect, strict=True) if not is_near for t in g.trials],
             evidence=(*axis, self._evidence_table(study, comparison, test)),
-            changes=(change,),
+            changes=changes,
         )
 
     def _evidence_table(self, study: Study, comparison: BatchSizeComparison, test: StepsComparison) -> FigureEvidence:

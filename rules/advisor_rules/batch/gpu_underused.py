@@ -69,7 +69,9 @@ class GpuUnderused(Rule):
         metric, computing_share = study.signals["device_utilisation"], Percent(1 - median_idle_share.value)
         memory = float(np.median([timing.peak_memory_share(study, t) for t in trials]))
         memory_is_known = math.isfinite(memory)
-        action = _LOW_UTILISATION_ADVICE["larger batch" if memory <= self.room else "larger pieces"]
+        action = "Compile the model or use fused kernels, and profile a few steps, because each kernel is too small."
+        if memory <= self.room:
+            action = "Raise the batch size: measure the throughput at doubled sizes until it stops growing or memory is full."
         caption = say("The device computes in {share} of the time.", share=computing_share)
         return self.finding(
             say(
@@ -95,12 +97,6 @@ class GpuUnderused(Rule):
                 ),
             ),
         )
-
-
-_LOW_UTILISATION_ADVICE = {
-    "larger batch": "Raise the batch size: measure the throughput at doubled sizes until it stops growing or memory is full.",
-    "larger pieces": "Compile the model or use fused kernels, and profile a few steps, because each kernel is too small.",
-}
 
 
 def _gpu_idle_share(study: Study, trial: Trial) -> Estimate | None:

@@ -8,7 +8,7 @@ import numpy as np
 from advisor.computed.batch import batches, timing
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
-from advisor.model.change import Advise, Change, FixParameter
+from advisor.model.change import Change, FixParameter
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import MessagePart, Name, Percent, say
@@ -104,7 +104,7 @@ class GradAccumulation(Rule):
                 ("largest used share of the device's memory", Percent(peak) if peak_is_known else "not logged"),
                 ("number of micro-batches that fit into memory at once", fits),
             ),
-            changes=_build_changes(accumulating, str(action), fewer_count, batch, f"{statement}."),
+            changes=_build_changes(accumulating, fewer_count, batch, f"{statement}."),
         )
 
 
@@ -120,13 +120,13 @@ def _accumulation_parameter(trial: Trial) -> str | None:
     return next((n for n in trial.params if batches.is_gradient_accumulation_count(n)), None)
 
 
-def _build_changes(accumulating: list[Trial], action: str, n_batches: int, batch_size: float, why: str) -> tuple[Change, ...]:
+def _build_changes(accumulating: list[Trial], n_batches: int, batch_size: float, why: str) -> tuple[Change, ...] | None:
     parameter = _accumulation_parameter(accumulating[0])
     size = next((n for n in accumulating[0].params if parameter_kinds.is_batch_size(n)), None)
     if parameter is None or size is None or not (batch_size / n_batches).is_integer():
-        return (Advise(text=action),)
+        return None
     if len({(t.params.get(parameter), t.params.get(size)) for t in accumulating}) > 1:
-        return (Advise(text=action),)
+        return None
     same_batch = f"Compute the same batch of {plain_number(batch_size)} in {count(n_batches, 'part')}."
     return (
         FixParameter(parameter=parameter, value=n_batches, why=why),

@@ -191,7 +191,7 @@ class Adopt(Rule):
 
     def _advise_without_clear_winner(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
-    ) -> tuple[Message, tuple[Change, ...]]:
+    ) -> tuple[Message, tuple[Change, ...] | None]:
         one = _differing_value_text(study, best, rival) or Name(best.trials[0].name)
         other = _differing_value_text(study, rival, best) or Name(rival.trials[0].name)
         needed = difference.repeats_needed(
@@ -201,10 +201,10 @@ class Adopt(Rule):
         equal = "Treat {one} and {other} as equally good"
         if lead.p_value <= self.false_alarms and lead.gain > 0:
             action = say(f"{equal}: the lead is too small to matter.", one=one, other=other)
-            return action, (Advise(text=str(action)),)
+            return action, None
         if needed > self.most:
             action = say(f"{equal}: not even {self.most} {noun}s each would separate them.", one=one, other=other)
-            return action, (Advise(text=str(action)),)
+            return action, None
         advice = say(f"{equal} until one of them shows a lead that matters.", one=one, other=other)
         gap, sd = Number(abs(lead.gain)), Number(lead.repeat_sd)
         why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {sd})"

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import clipping
 from advisor.engine.rule import Factor, Grounds, Relation, RuleOnGoodTrials
-from advisor.model.change import Advise, Change, FixParameter
+from advisor.model.change import FixParameter
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count as Counted, Percent, say
@@ -93,9 +93,6 @@ class AdamEpsilon(RuleOnGoodTrials):
         message = say(text, epsilon=epsilon, gradient=gradient, n=len(large_epsilons), judged=judged_text, share=share)
         action = say("Set epsilon to {smaller} or less, and search the learning rate again.", smaller=new_epsilon)
         name = _adam.adam_epsilon_parameter(study)
-        change: Change = Advise(text=str(action))
-        if name is not None:
-            change = FixParameter(parameter=name, value=new_epsilon, why=str(message))
         lines = {"epsilon × √parameters": epsilon * math.sqrt(parameters)}
         caption = "Below the line, epsilon is larger than the typical gradient of a parameter."
         return self.finding(
@@ -115,7 +112,7 @@ class AdamEpsilon(RuleOnGoodTrials):
                     ("minimum ratio of epsilon to this gradient", self.share),
                 ),
             ),
-            changes=(change,),
+            changes=None if name is None else (FixParameter(parameter=name, value=new_epsilon, why=str(message)),),
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.engine.rule import Grounds, Relation, Rule, Share
-from advisor.model.change import Advise, Change, FixParameter
+from advisor.model.change import FixParameter
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import peak_learning_rate
@@ -99,9 +99,9 @@ class WeightDecayWeak(Rule):
         min_decay = round_significant(_MIN_EFFECTIVE_DECAY_SUM / best.learning_rate_sum, 2)
         text = "{fix} at the best trial's learning rate and steps, weight decay has an effect from {acts} upwards."
         action = say(text, fix=fix, acts=min_decay)
-        change: Change = Advise(text=str(action))
+        changes = None
         if parameter is not None:
-            change = FixParameter(parameter=parameter, value=best.weight_decay, why=str(message))
+            changes = (FixParameter(parameter=parameter, value=best.weight_decay, why=str(message)),)
         return self.finding(
             message,
             action=action,
@@ -117,7 +117,7 @@ class WeightDecayWeak(Rule):
                 ("length of this trial's training, in timescales of the decay", strongest.decay_timescales),
                 ("limit", say("weights shrink by {weak} during the training", weak=Percent(self.weak))),
             ),
-            changes=(change,),
+            changes=changes,
         )
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from advisor.computed.space import sampler
 from advisor.engine.rule import Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Probability, say
@@ -57,5 +56,4 @@ class AdaptiveSearch(Rule):
                 evidence=table(
                     ("probability that trials lie so close to good ones by chance", Probability(p), self.false_alarms)
                 ),
-                changes=(Advise(text=QUASI_RANDOM_ADVICE),),
             )

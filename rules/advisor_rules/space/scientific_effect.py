@@ -117,7 +117,8 @@ class ScientificEffect(Rule):
         gaps = {g: effect.difference_to_leading_group(g, level) for g in range(len(question.groups)) if g != leader}
         worse = sorted((g for g, (_, low, _) in gaps.items() if low > 0), key=lambda g: -gaps[g][0])
         probability = min((float(np.mean(effect.best_costs[:, g] > effect.best_costs[:, leader])) for g in worse), default=0.0)
-        texts = {g: _gap_interval_text(gap, share) for g, gap in gaps.items()}
+        template = "{middle} ({share} interval {low} to {high})"
+        texts = {g: say(template, middle=middle, share=share, low=low, high=high) for g, (middle, low, high) in gaps.items()}
         name, best = Name(comparison.name), comparison.value_label(question.groups[leader])
         if worse:
             values = [say("{value} by {interval}", value=question.value(g), interval=texts[g]) for g in worse]
@@ -223,11 +224,6 @@ def _build_changes(study: Study, question: _ValueComparison, leader: int, worse:
         return (DropValues(parameter=name, values=worse_values, why=why),)
     values = list_message(map(Setting, worse_values), len(worse_values))
     return (Advise(text=str(say("Leave out {name} = {values} in the next comparison.", name=Name(name), values=values))),)
-
-
-def _gap_interval_text(gap: tuple[float, float, float], share: Percent) -> Message:
-    estimate, low, high = gap
-    return say("{middle} ({share} interval {low} to {high})", middle=estimate, share=share, low=low, high=high)
 
 
 def _seed_variation_text(study: Study, effect: group_effect.GroupEffect) -> Message:

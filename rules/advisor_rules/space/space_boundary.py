@@ -11,7 +11,7 @@ from advisor.computed.space import settings
 from advisor.computed.space.settings import Settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
-from advisor.model.change import Advise, Change, SetRange
+from advisor.model.change import SetRange
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, Setting, say
@@ -187,7 +187,7 @@ class SpaceBoundary(Rule):
         return self.finding(
             good_end_message(study, tried, name, side, good),
             action=action,
-            severity="warning" if is_sure and isinstance(change, SetRange) else "note",
+            severity="warning" if is_sure and change else "note",
             confidence=(1 - p) * end.probability * (0.9 if name in study.inferred else 1),
             subject=name,
             side=side,
@@ -202,15 +202,16 @@ class SpaceBoundary(Rule):
                     _rows.range_row(study, name),
                 ),
             ),
-            changes=(change,),
+            changes=(change,) if change else None,
         )
 
 
-def _build_advice(study: Study, name: str, side: RangeSide, new_range: _extension.ExtendedRange) -> tuple[Message, Change]:
+def _build_advice(
+    study: Study, name: str, side: RangeSide, new_range: _extension.ExtendedRange
+) -> tuple[Message, SetRange | None]:
     """Return (action, change): a new range or, for batch size and architecture, whose values differ in cost, only advice."""
     if parameter_kinds.is_batch_size(name):
-        action = say("Choose {name} by throughput and memory, and tune the optimizer for that batch size.", name=Name(name))
-        return action, Advise(text=str(action))
+        return say("Choose {name} by throughput and memory, and tune the optimizer for that batch size.", name=Name(name)), None
     domain = study.spec.parameters[name]
     if parameter_kinds.searches_architecture(study, name):
         old_end, new_end = (domain.high, new_range.high) if side == "high" else (domain.low, new_range.low)
@@ -218,8 +219,7 @@ def _build_advice(study: Study, name: str, side: RangeSide, new_range: _extensio
         text = (
             f"Decide if {{name}} {beyond} {{end}} is worth its cost. If it is, compare {{end}} and {{to}} in a separate study."
         )
-        action = say(text, name=Name(name), end=Setting(old_end), to=Setting(new_end))
-        return action, Advise(text=str(action))
+        return say(text, name=Name(name), end=Setting(old_end), to=Setting(new_end)), None
     scale = scale_of_new_range(name, new_range.low, new_range.high, domain.scale)
     action = _rows.range_advice(f"Search {side}er values of {{name}}", name, new_range.low, new_range.high)
     return action, SetRange(parameter=name, low=new_range.low, high=new_range.high, scale=scale, why=new_range.why)

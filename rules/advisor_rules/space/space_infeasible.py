@@ -160,7 +160,7 @@ class SpaceInfeasible(Rule):
 
     def _advise_on_unexplained_failures(
         self, study: Study, failed: failures.FailureMasks, bad: float, total: int
-    ) -> tuple[Severity, Message | str, tuple[Change, ...]]:
+    ) -> tuple[Severity, Message | str, tuple[Change, ...] | None]:
         """Return (severity, action, changes) if no region of the search space explains the failures. `bad` and `total` are the
         numbers of failed and of all settings."""
         higher_rates, everywhere = _advise_higher_learning_rates(study, failed), bad >= self.everywhere * total
@@ -179,7 +179,7 @@ class SpaceInfeasible(Rule):
             if lower := _failure_regions.search_lower_rates(study, bool(unstable)):
                 action = _rows.range_advice("Search lower values of {name}", lower.parameter, lower.low, lower.high)
                 return severity, action, (lower, Advise(text=text))
-        return severity, text, (Advise(text=text),)
+        return severity, text, None
 
 
 def _advise_higher_learning_rates(study: Study, failed: failures.FailureMasks) -> str:

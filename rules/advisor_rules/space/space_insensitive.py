@@ -8,7 +8,7 @@ from advisor.computed.space import importance, sampler
 from advisor.computed.space.importance import Importances
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model import parameter_kinds
-from advisor.model.change import Advise, FixParameter
+from advisor.model.change import FixParameter
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, Setting, list_message, say
@@ -133,7 +133,6 @@ class SpaceInsensitive(Rule):
             confidence=probability,
             subject=name.text,
             evidence=axis_plot(name.text, caption),
-            changes=(Advise(text=str(advice)),),
         )
 
     def _build_finding(self, study: Study, importances: Importances, axis: int, top: int, probability: float) -> Finding:

@@ -7,7 +7,6 @@ import numpy as np
 from advisor.computed.space import importance, sampler
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
-from advisor.model.change import Advise
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, say
@@ -136,7 +135,6 @@ class SpaceInteraction(Rule):
                     ("probability of such strength without interaction", Probability(p), self.false_alarms),
                 ),
             ),
-            changes=(Advise(text=str(advice)),),
         )
 
 

@@ -12,7 +12,7 @@ from advisor.computed.decision import repeats
 from advisor.computed.space import settings
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Factor, RuleOnGoodTrials, Share
-from advisor.model.change import Advise, Change, change_training_length
+from advisor.model.change import Change, change_training_length
 from advisor.model.evidence import Evidence, HistogramEvidence, Line, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, MessagePart, Percent, Probability, join_items, say
@@ -145,7 +145,7 @@ class StepPosition(RuleOnGoodTrials):
         caption = say("Each of the best trials reaches its best result in the first {early} of training.", early=early)
         if is_first_best:
             action = say("Fix training before choosing its length: search lower learning rates and check the pipeline.")
-            change: Change = Advise(text=str(action))
+            changes = None
         else:
             steps = round(np.median([b.steps for b in best_steps]))
             new_steps = min(round_up_steps(max(self.room * latest * steps, _latest_best_step(study))), steps)
@@ -155,7 +155,7 @@ class StepPosition(RuleOnGoodTrials):
                 f"All best trials reach their best result within {latest:.1%} of {study.length(steps)}; the new length is at "
                 f"least {self.room:g} times as long, and the better half of all trials reach their best result within it"
             )
-            change = change_training_length(study, new_steps, why=why)
+            changes = (change_training_length(study, new_steps, why=why),)
         text = "The best step lies in the first {early} of training in {trials}, at or before {last} of the steps.{unlearned}"
         trials = "both best trials" if len(best_steps) == 2 else say("all {n} best trials", n=len(best_steps))
         unlearned = " Their first evaluation is their best, so training improved nothing." if is_first_best else ""
@@ -167,7 +167,7 @@ class StepPosition(RuleOnGoodTrials):
             side="low",
             trials=[b.trial for b in best_steps],
             evidence=self._build_evidence(best_steps, p, caption),
-            changes=(change,),
+            changes=changes,
         )
 
     def _most_overfit(self, study: Study, best_steps: Sequence[_BestStep]) -> bool:
@@ -216,12 +216,12 @@ class StepPosition(RuleOnGoodTrials):
         n_late, n_trials, share = len(late), len(best_steps), Percent(self.late)
         where = say("in the last {share} of training in {many} of the {of} best trials", share=share, many=n_late, of=n_trials)
         if train_longer:
-            action, change = _advise_longer_training(study, late, improving, where)
+            action, changes = _advise_longer_training(study, late, improving, where)
         else:
             shape = "flat" if gain <= self.material else "open" if np.isfinite(rates).any() else "unknown"
             which = "setting" if len({repeats.key(b.trial) for b in best_steps}) == 1 else "two best settings"
             action = say(_LATE_BEST_ADVICE["improving" if advised_elsewhere else shape].format(settings=which))
-            change = Advise(text=str(action))
+            changes = None
         median = Percent(float(np.median([b.best_position for b in best_steps])))
         text = "The best step lies {where} (median {median}). The last {part} of training brought {gain} of the total gain."
         caption = say("In {many} of {of} best trials, the best step is late.", many=n_late, of=n_trials)
@@ -233,7 +233,7 @@ class StepPosition(RuleOnGoodTrials):
             side="high",
             trials=[b.trial for b in late],
             evidence=self._build_evidence(best_steps, p, caption, _forecast_rows(endings, rates)),
-            changes=(change,),
+            changes=changes,
         )
 
     def _gain_in_last_part(self, study: Study, best_step: _BestStep) -> tuple[float, float]:
@@ -310,13 +310,13 @@ def _latest_best_step(study: Study) -> float:
 
 def _advise_longer_training(
     study: Study, late: Sequence[_BestStep], improving: Sequence[trend.CurveEnd], where: Message
-) -> tuple[Message, Change]:
+) -> tuple[Message, tuple[Change, ...] | None]:
     median_steps = np.median([b.steps for b in late])
     steps = round_up_steps(median_steps * float(np.median([e.recommended_length_factor for e in improving])))
     text = "Train for {longer} instead of {steps}, and tune the decay of the learning rate again."
     action = say(text, longer=study.length(steps), steps=round(median_steps))
     why = f"The best step lies {where}, and {len(improving)} of these trials still improve when they end."
-    return action, change_training_length(study, steps, why=why)
+    return action, (change_training_length(study, steps, why=why),)
 
 
 def _forecast_rows(endings: Sequence[trend.CurveEnd | None], rates: Sequence[float]) -> tuple[tuple[str, Message], ...]:
