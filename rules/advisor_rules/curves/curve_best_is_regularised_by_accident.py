@@ -113,12 +113,11 @@ class CurveBestIsRegularisedByAccident(Rule):
             raise MissingData(reason, needs="train_loss" if has_evaluations else "other")
         by_rate = _measure_overfit_by_rate(study, trials, self.material)
         if by_rate is None:
-            raise MissingData(
+            reason = (
                 f"the rule needs {_MIN_TRIALS} trials with a learning rate and {_MIN_EVALUATIONS} evaluations each, and 3 "
-                "different learning rates",
-                needs="trials",
-                at_least=_MIN_TRIALS,
+                "different learning rates"
             )
+            raise MissingData(reason, needs="trials", at_least=_MIN_TRIALS)
         best = next(i for i, r in enumerate(by_rate.overfits) if r.trial.index == trials[0].index)
         if by_rate.overfits[best].p_value <= self.false_alarms:
             return

@@ -107,12 +107,11 @@ class CurveOverfitting(Rule):
                 yield self._report_pooled_overfitting(study, metric, costs, pooled, winners)
                 return
         if not was_tested:
-            raise MissingData(
+            reason = (
                 f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {overfit.MIN_EVALUATIONS_TO_POOL} "
-                "evaluations; evaluate more often",
-                needs="evaluations",
-                at_least=MIN_POINTS,
+                "evaluations; evaluate more often"
             )
+            raise MissingData(reason, needs="evaluations", at_least=MIN_POINTS)
 
     def _report_pooled_overfitting(
         self, study: Study, metric: str, costs: overfit.CostCurveFunction, pooled: _pooled_rise.PooledRise, winners: list[Trial]

@@ -75,12 +75,11 @@ class CurvePeriodic(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         periods = find_curve_periods(study, study.ranked()[: self.best], validation_cost_functions(study))
         if not periods:
-            raise MissingData(
+            reason = (
                 f"no good trial without a cyclic learning rate was evaluated {MIN_POINTS} times at regular steps; evaluate several "
-                "times an epoch, at a fixed interval",
-                needs="evaluations",
-                at_least=MIN_POINTS,
+                "times an epoch, at a fixed interval"
             )
+            raise MissingData(reason, needs="evaluations", at_least=MIN_POINTS)
         trial_count = len({c.trial.index for c in periods})
         significant = (c for c in periods if c.p_value <= self.false_alarms)
         top = next((c for c in significant if c.strongest_period.explained_share >= self.material), None)

@@ -99,12 +99,11 @@ class CurveStepVariance(Rule):
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         halves = [(t, a) for t in trials if (a := noise.split_around_best(study.cost_curve(t).finite.values)) is not None]
         if not halves or halves[0][0] != trials[0] or len(halves) < min(2, len(trials)):
-            raise MissingData(
+            reason = (
                 f"the best trials have fewer than {noise.MIN_EVALUATIONS_FOR_NOISE} evaluations of {study.spec.objective.metric}; "
-                "evaluate more often",
-                needs="evaluations",
-                at_least=noise.MIN_EVALUATIONS_FOR_NOISE,
+                "evaluate more often"
             )
+            raise MissingData(reason, needs="evaluations", at_least=noise.MIN_EVALUATIONS_FOR_NOISE)
         if len(trials) == 1:
             yield from self._report_noisy_trial(study, *halves[0])
             return
@@ -197,12 +196,11 @@ class CurveStepVariance(Rule):
         fall = change_since(values, 0)
         gain = float(values[: int(np.argmin(values)) + 1].max()) - float(values.min())
         if fall is None or fall.fall_p_value > self.false_alarms or gain <= 0:
-            raise MissingData(
+            reason = (
                 "the only trial with a result does not end better, beyond its noise, than in its first tenth; the rule needs two "
-                "trials or more",
-                needs="trials",
-                at_least=2,
+                "trials or more"
             )
+            raise MissingData(reason, needs="trials", at_least=2)
         probability = half.chance_noise_exceeds(self.blur * gain / _DETECTABLE_DIFFERENCE_SDS)
         if probability < 1 - self.false_alarms:
             return

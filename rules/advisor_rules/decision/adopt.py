@@ -76,12 +76,11 @@ class Adopt(Rule):
             if (lucky_lead := find_lucky_lead(study)) is not None:
                 yield self._report_lucky_lead(study, lucky_lead)
                 return
-            raise MissingData(
+            reason = (
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial "
-                f"{self.first} times",
-                needs="repeats",
-                at_least=self.first,
+                f"{self.first} times"
             )
+            raise MissingData(reason, needs="repeats", at_least=self.first)
         best_key = repeats.key(best_first[0])
         best = next((s for s in all_settings if repeats.key(s.trials[0]) == best_key), None)
         if best is None:

@@ -69,12 +69,11 @@ class TuningSaturated(Rule):
         variance = repeats.variance_between_seeds(tuned)
         if len(tuned) < self.fewest or not study.searched:
             repeat_too = "; also repeat the best one with other seeds" if variance is None else ""
-            raise MissingData(
+            reason = (
                 f"{count(len(tuned), 'setting')} ended with a result; at least {self.fewest} are needed to estimate further "
-                f"gains{repeat_too}",
-                needs="other" if variance is None else "trials",
-                at_least=self.fewest,
+                f"gains{repeat_too}"
             )
+            raise MissingData(reason, needs="other" if variance is None else "trials", at_least=self.fewest)
         if variance is None:
             raise MissingData(
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial",

@@ -95,12 +95,11 @@ class CkptBestLost(Rule):
             return
         model = _read_kept_model(study, trials[0])
         if model is None:
-            raise MissingData(
+            reason = (
                 f"the best trial has fewer than {MIN_POINTS} evaluations of {study.spec.objective.metric} and logged no "
-                "checkpoints; evaluate more often",
-                needs="evaluations",
-                at_least=MIN_POINTS,
+                "checkpoints; evaluate more often"
             )
+            raise MissingData(reason, needs="evaluations", at_least=MIN_POINTS)
         rise = model.rise
         if rise is None or self._is_best_lost(model, checkpoints.count_equally_good_trials(study, model.trial, rise)):
             other_models = [r for t in trials[1:] if (r := _read_kept_model(study, t)) is not None and self._is_best_lost(r)]

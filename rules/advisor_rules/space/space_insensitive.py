@@ -95,12 +95,11 @@ class SpaceInsensitive(Rule):
             raise MissingData(reason, needs="searched")
         min_settings = max(self.fewest, self.each * len(importances.names))
         if len(importances.tried_settings) < min_settings:
-            raise MissingData(
+            reason = (
                 f"{count(len(importances.tried_settings), 'distinct setting')} ended; at least {min_settings} are needed to judge "
-                f"{len(importances.names)} hyperparameters",
-                needs="trials",
-                at_least=min_settings,
+                f"{len(importances.names)} hyperparameters"
             )
+            raise MissingData(reason, needs="trials", at_least=min_settings)
         greatest, top = importances.total_shares.max(axis=1), int(importances.total_shares.mean(axis=0).argmax())
         p_negligible = (importances.total_shares < self.share * greatest[:, None]).mean(axis=0)
         is_bounded = np.quantile(importances.total_shares, 0.95, axis=0) <= self.largest

@@ -122,12 +122,11 @@ class StabilityEdge(Rule):
         logs = np.log10([rates[tried.trials[i][0].index] for i in indices])
         has_failed, costs = tried.failed[indices], tried.costs[indices]
         if len(indices) < 4 or has_failed.all():
-            raise MissingData(
+            reason = (
                 f"{count(len(indices), 'setting')} ended without a crash, {int((~has_failed).sum())} of them with a result; "
-                "the rule needs 4, and 1 with a result",
-                needs="trials",
-                at_least=4,
+                "the rule needs 4, and 1 with a result"
             )
+            raise MissingData(reason, needs="trials", at_least=4)
         best = int(np.nanargmin(costs))
         for edge in self._find_stability_limits(logs, has_failed, costs, best):
             near_best = edge.edge_rate <= self.factor * edge.best

@@ -130,11 +130,10 @@ def _missing_curves(study: Study) -> MissingData:
             f"{tails.MIN_POINTS} evaluations of {study.spec.objective.metric}",
             needs="design",
         )
-    return MissingData(
-        f"no trial logged {tails.MIN_POINTS} losses or evaluations; log the training loss, and the "
-        "gradient norm, at every step",
-        needs="train_loss",
+    reason = (
+        f"no trial logged {tails.MIN_POINTS} losses or evaluations; log the training loss, and the gradient norm, at every step"
     )
+    return MissingData(reason, needs="train_loss")
 
 
 def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change, ...]]:

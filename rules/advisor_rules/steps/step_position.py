@@ -103,13 +103,12 @@ class StepPosition(RuleOnGoodTrials):
             )
         best_steps = self._find_best_steps(study)
         if len(best_steps) < 2:
-            raise MissingData(
+            reason = (
                 f"{len(best_steps)} of the best trials ran to their end with {study.spec.objective.metric} at {self.evaluations} "
                 "steps or more; the rule needs 2 such trials to find early best steps and 3 to find late ones: run more trials, or "
-                "evaluate more often",
-                needs="evaluations",
-                at_least=self.evaluations,
+                "evaluate more often"
             )
+            raise MissingData(reason, needs="evaluations", at_least=self.evaluations)
         late = [b for b in best_steps if b.best_position > 1 - self.late]
         latest = max(b.best_position for b in best_steps)
         p_late = estimates.chance_of_at_least(len(late), np.array([b.chance_of_late_best(self.late) for b in best_steps]))
