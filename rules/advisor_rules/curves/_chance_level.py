@@ -66,7 +66,6 @@ class SkillOverGuessing:
     best_cost: float
     """Lowest median cost over a tenth of the trial's evaluations; the lowest single cost if there are few evaluations."""
     error: float
-    """Standard error of the gain over random guessing."""
     p_value: float
     """p-value of the gain: probability that a trial that learned nothing gains as much."""
     cost_scale: float

@@ -16,7 +16,6 @@ from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray, as_numbe
 from advisor.model.study import Curve, Study, Trial
 
 MIN_POINTS = 32
-"""Minimum number of points to fit a smooth spectrum."""
 _MIN_PERIOD_COUNT = 4
 """Minimum number of periods in the series; slower oscillations count as trend."""
 _MIN_PERIOD_POINTS = 2.2
@@ -54,7 +53,6 @@ class CurvePeriod:
     metric: str
     curve: Curve
     evaluation_interval: int
-    """Number of steps from one evaluation to the next."""
     strongest_period: Periodicity
     steps_per_epoch: float
     """Number of steps in an epoch; NaN if unknown."""
@@ -65,7 +63,6 @@ class CurvePeriod:
 
     @property
     def period_in_steps(self) -> float:
-        """Period of the curve, in steps."""
         return self.strongest_period.period * self.evaluation_interval
 
     @property

@@ -99,7 +99,6 @@ def _training_change(study: Study, trial: Trial, signal: Signal, step: int) -> f
 
 
 def best_trial_per_combination(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
-    """Return the best trial for each combination of compared categorical hyperparameters, best first."""
     names = [n for n, p in study.searched.items() if p.role == "scientific" and not p.numeric]
     best: dict[tuple[object, ...], Trial] = {}
     for trial in ranked:

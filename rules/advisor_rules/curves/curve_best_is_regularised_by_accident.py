@@ -200,7 +200,6 @@ def _measure_overfit_by_rate(study: Study, trials: list[Trial], material: float)
 
 
 def rank_correlation_p(a: FloatArray, b: FloatArray, alternative: Literal["greater", "less"]) -> float:
-    """Return the one-sided p-value of the rank correlation of two arrays (n,)."""
     ranks_a, ranks_b = stats.rankdata(a), stats.rankdata(b)
     if np.ptp(ranks_a) == 0 or np.ptp(ranks_b) == 0:
         return 1.0

@@ -263,11 +263,9 @@ class LuckyLead:
     best: Trial
     rival: Trial
     observed_lead: float
-    """Difference between the best costs of the two trials."""
     expected_lead: float
     """Expected lead if the smooth curves of both trials had equal minima."""
     best_noise_sd: float
-    """Standard deviation of the best trial's noise between evaluations."""
     rival_noise_sd: float
     rival_as_good_probability: float
     """Probability that the other trial is at least as good; 0.5 if the lead equals the lead that is expected by chance."""

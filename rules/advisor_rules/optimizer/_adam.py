@@ -32,7 +32,6 @@ def _optimizers(trial: Trial) -> set[str | None]:
 
 
 def epsilon_of_adam(trial: Trial) -> float:
-    """Return Adam's epsilon; NaN if unknown."""
     recorded = trial.fact("optimizer.epsilon")
     named = (as_number(v) for n, v in trial.params.items() if is_adam_epsilon(n))
     return recorded if recorded > 0 else next(named, math.nan)
@@ -63,7 +62,6 @@ def weight_decay(trial: Trial) -> float:
 
 
 def is_weight_decay(name: str) -> bool:
-    """Return True if the name denotes the strength of the weight decay."""
     return _strip_optimizer_words(name) in (["weight", "decay"], ["wd"], ["weightdecay"])
 
 

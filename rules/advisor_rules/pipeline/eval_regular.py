@@ -41,7 +41,6 @@ class EventIntervals:
     """Number of intervals that the grid would have if no event had been skipped."""
 
     def without_skips(self) -> EventIntervals:
-        """Return the intervals as if no event had been skipped."""
         return replace(self, irregular_share=self.unequal_share, events=0, planned=0) if self.planned else self
 
 

@@ -41,14 +41,10 @@ _LATE_START = 0.8
 
 @dataclass(frozen=True, slots=True)
 class TrialCollapse:
-    """An early collapse of the policy's entropy in one trial."""
-
     trial: Trial
     step: int
     start: float
-    """Entropy of the policy at the start."""
     share: float
-    """Mean entropy after the collapse, as a share of the entropy at the start."""
     gain: float
     """Rise of a straight line through the rewards of the second half of the training, as a share of the reward's range."""
     late_reward: float
@@ -57,7 +53,6 @@ class TrialCollapse:
     p_value: float
     """p-value of the test that the mean entropy after the collapse is below half of the entropy at the start."""
     reason: str
-    """Reason why more reward is possible, as a clause."""
 
 
 class EntropyCollapse(Rule):
@@ -160,7 +155,6 @@ class EntropyCollapse(Rule):
     def find_collapses(
         self, study: Study, entropies: list[LoggedSignal], rewards: Mapping[int, LoggedSignal]
     ) -> list[TrialCollapse]:
-        """Return the trials whose entropy collapsed early although more reward was possible, best first."""
         starts = [(entry, _collapse_index(entry.curve.values, self.collapsed)) for entry in entropies]
         early_indices = [(entry, index) for entry, index in starts if index <= self.before * len(entry.curve)]
         late_levels = [_late_level(rewards[e.trial.index]) for e, index in starts if index > self.before * len(e.curve)]

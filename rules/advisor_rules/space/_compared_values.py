@@ -40,7 +40,6 @@ class ComparedValues:
         return int(np.sum(self.groups == group))
 
     def describe_group(self, group: int) -> tuple[Message, int, list[Trial]]:
-        """Return (label, number of settings, trials) of the settings with a value."""
         return self.value_label(group), self.group_size(group), self.trials_with_value(group)
 
     def trials_with_value(self, group: int) -> list[Trial]:

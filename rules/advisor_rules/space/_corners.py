@@ -26,7 +26,6 @@ class FailureCorner(NamedTuple):
     edge_positions: tuple[float, float]
     """Positions, on both axes, of the corner's failed trials that are nearest to the trials outside the corner."""
     inside: BoolArray
-    """Mask of the trials in the corner, shape (n,)."""
     corner_score: float
     """Log-likelihood ratio between a separate failure rate in the corner and one failure rate everywhere."""
     p: float

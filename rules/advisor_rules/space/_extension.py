@@ -25,15 +25,12 @@ them."""
 
 
 class ExtendedRange(NamedTuple):
-    """A new range and the reason for the change."""
-
     low: float
     high: float
     why: str
 
 
 def extend_range_end(study: Study, tried: Settings, name: str, side: RangeSide, response: AxisResponse) -> ExtendedRange | None:
-    """Return the range with one end moved outwards; None if the range cannot be extended at this end."""
     domain = study.spec.parameters[name]
     step = response.low_turn_distance if side == "low" else response.high_turn_distance
     best = float(tried.numeric[name][int(np.nanargmin(tried.costs))])

@@ -36,11 +36,9 @@ class PartlyTriedGroup(NamedTuple):
     side: RangeSide
     """The end of the group's own range (low or high) beyond which the group may have better results."""
     end_position: float
-    """Position of the end of the group's own range."""
     points_beyond_end: int
     """Number of the other groups' points beyond the end of the group's own range."""
     range_share: float
-    """Length of the group's own range, as a share of the axis."""
     probability: float
     """Probability that the group's best value lies at the end of its own range, computed only from the group's points."""
     p_value: float
@@ -173,11 +171,8 @@ class SmallGroup(NamedTuple):
 
     group: int
     best_group: int
-    """Index of the group that contains the best trial."""
     smaller_group_size: int
-    """Number of successful trials of the smaller group."""
     best_group_size: int
-    """Number of successful trials of the best group."""
     lead_probability: float
     """Probability that the best group would still lead if it had only as many trials as the smaller group."""
     p_value: float

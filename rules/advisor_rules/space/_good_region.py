@@ -15,7 +15,6 @@ from advisor.model.study import Study
 from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
 MIN_GOOD_POINTS = 4
-"""Minimum number of points that count as good, whatever their results."""
 MIN_POINTS = 9
 """Minimum number of points on an axis; with fewer, no result can be significant at 5 %."""
 SEED = 0

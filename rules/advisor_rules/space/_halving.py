@@ -17,7 +17,6 @@ class HalvingLoss:
     """Expected difference between the best cost of a random half of the trials and the best cost of all trials."""
 
     expected_loss: float
-    """The expected difference, computed exactly from the sorted costs of the trials."""
     shape: float
     """Shape parameter of a gamma distribution of the loss over random studies of the same size and search space."""
 

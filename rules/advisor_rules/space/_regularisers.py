@@ -16,7 +16,6 @@ MIN_STRONG_WEIGHT_DECAY = 0.3
 MIN_STRONG_SGD_DECAY = 0.01
 """Minimum weight decay that counts as strong with SGD, where weight decay acts through the gradient."""
 MAX_INEFFECTIVE_WEIGHT_DECAY = 1e-6
-"""Maximum weight decay that has no visible effect."""
 _WEIGHT_PENALTY_WORDS = frozenset(("l1", "l2", "wd", "weightdecay"))
 
 

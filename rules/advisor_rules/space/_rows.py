@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def tried_settings_row(tried: Settings) -> tuple[str, Message]:
-    """Return the evidence row with the numbers of settings tried and failed."""
     failed = int(tried.failed.sum())
     examined = len(tried.numeric) + len(tried.choices)
     if tried.unexamined_positions:
@@ -24,13 +23,11 @@ def tried_settings_row(tried: Settings) -> tuple[str, Message]:
 
 
 def range_row(study: Study, name: str) -> tuple[str, Message]:
-    """Return the evidence row with a hyperparameter's range and its source."""
     source = "inferred from the trials" if name in study.inferred else "declared"
     return "range", say(f"{{span}}, {source}", span=range_text(study, name))
 
 
 def range_text(study: Study, name: str) -> Message:
-    """Return the searched range of a hyperparameter: "1e-5 to 0.1"."""
     domain = study.spec.parameters[name]
     return say("{low} to {high}", low=Setting(domain.low), high=Setting(domain.high))
 

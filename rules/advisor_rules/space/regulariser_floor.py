@@ -58,7 +58,6 @@ class RegulariserFloor(Rule):
     """Maximum p-value at which an improvement towards the high end shows that strong regularisation helps."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per regulariser whose range contains neither weak values nor 0."""
         require_searched_hyperparameters(study)
         if not any(map(parameter_kinds.is_regulariser, study.searched)):
             raise MissingData("no hyperparameter that regularises was varied", needs="design")

@@ -69,8 +69,6 @@ class ScientificEffect(Rule):
     stated intervals is one minus this share."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per scientific hyperparameter: the difference between its values, or the largest possible
-        difference."""
         tried = settings.read_settings(study)
         comparison = _compare_repeats(study, tried, self.levels)
         if comparison is not None:

@@ -30,7 +30,6 @@ from advisor.stats import boundaries, ranks
 from advisor_rules.space import _extension, _rows
 
 MIN_OUTER_FIFTH_POSITION = 0.8 - 1e-9
-"""Minimum position of a trial in the outer fifth of a range."""
 MIN_CLUSTERED_TRIALS = 3
 """Minimum number of best trials in a region that show that good trials cluster there; one or two trials may lie there by
 chance."""
@@ -135,7 +134,6 @@ class SpaceBoundary(Rule):
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per end at which good trials cluster."""
         tried = settings.read_settings(study)
         # Beta sets the distance from the reference model, so the loss and the share of ordered pairs do not say which is best.
         by_preferences = study.has("train_chosen_logp") or study.has("valid_chosen_logp")
@@ -259,7 +257,6 @@ def _trials_fail_beyond_best(tried: Settings, name: str, side: RangeSide) -> boo
 
 
 def good_end_message(study: Study, tried: Settings, name: str, side: RangeSide, good: IntArray) -> Message:
-    """Return a sentence that shows that the good settings lie at the given end of the range."""
     domain, outer = study.spec.parameters[name], mirror_positions(tried.numeric[name], side)
     is_finite = np.isfinite(tried.costs) & np.isfinite(outer)
     turns = boundaries.outermost_is_worse(outer[is_finite], tried.costs[is_finite], "high")

@@ -83,7 +83,6 @@ class SpaceInsensitive(Rule):
     rate."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per hyperparameter that hardly matters, most certain first."""
         try:
             importances = importance.compute_importances(study)
         except MissingData as missing:

@@ -78,7 +78,6 @@ class SpaceInteraction(Rule):
     assessed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per pair, most certain first."""
         found = importance.compute_importances(study)
         if len(found.names) < 2:
             raise MissingData("only one hyperparameter was varied, so there is no pair", needs="searched")

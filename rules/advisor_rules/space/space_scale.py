@@ -22,7 +22,6 @@ from advisor_rules.space import _rows
 
 SEED = 0
 MIN_DISTINCT_VALUES = 5
-"""Minimum number of distinct values of a hyperparameter to compare its scales."""
 MAX_FITTED_POINTS = 80
 """Maximum number of points to which the models are fitted; the points are evenly spaced in rank."""
 MIN_POINTS = 8
@@ -88,7 +87,6 @@ class SpaceScale(Rule):
     """Maximum share of studies in which results that are smooth on the scale used raise a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per hyperparameter on the wrong scale, most certain first."""
         tried = settings.read_settings(study)
         others = find_other_scales(study, tried, self.span)
         indices = np.flatnonzero(~tried.failed)

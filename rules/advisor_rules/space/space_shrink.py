@@ -100,7 +100,6 @@ class SpaceShrink(Rule):
     """Maximum share of studies in which chance alone narrows a range that is unrelated to the results."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per range that is too wide, most certain first."""
         settings.require_unpruned(study)
         tried = settings.read_settings(study)
         axes = _good_region.narrowable_parameters(study, tried, levels=self.levels)

@@ -51,7 +51,6 @@ class UnstableTrials:
 
     @property
     def trials(self) -> list[Trial]:
-        """The unstable trials."""
         return [b.trial for b in self.instabilities]
 
     @property

@@ -79,7 +79,6 @@ class StepsComputeBound(Rule):
     """Significance level of each trial's test; most trials must be significant."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield a finding on whether the study is compute-bound; nothing if the trials do not agree."""
         judged_endings = curve_tails.best_curve_endings(study, self.best, self.reach)
         improving_endings = [e for e in judged_endings if self._still_improves(e)]
         limits = {"rest": self.rest, "saved": self.saved, "material": self.material, "alpha": self.false_alarms}
