@@ -40,7 +40,7 @@ class Relation:
 
     rules: tuple[str, ...] | Literal["needs_learning"]
     """Ids of the other rules in the relation, or "needs_learning" for all rules that set `Rule.needs_learning`."""
-    shares: SharedProperty
+    shares: SharedProperty = "study"
     because: str
     """Sentence that says how the effect follows from the cause; the report shows it below the effect."""
     waits: bool = True

@@ -50,7 +50,6 @@ class BatchSteps(Rule):
     goal = "efficiency"
     explains = Relation(
         rules=("batch-throughput",),
-        shares="study",
         because="Larger batches reach the target later although they process more examples per second, so the time to the "
         "target decides.",
         min_severity="warning",

@@ -47,7 +47,6 @@ class BatchThroughput(Rule):
     probes = frozenset({"batch-size"})
     explains = Relation(
         rules=("batch-steps",),
-        shares="study",
         because="The batch size is chosen by training time, because a batch size with more throughput may need more examples.",
         max_severity="note",
     )

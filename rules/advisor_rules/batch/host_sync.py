@@ -43,9 +43,7 @@ class HostSync(Rule):
     playbook = "Optimizing the input pipeline"
     goal = "efficiency"
     probes = frozenset({"batch-size"})
-    explains = Relation(
-        rules=("gpu-underused", "batch-throughput"), shares="study", because="The device waits for the training loop."
-    )
+    explains = Relation(rules=("gpu-underused", "batch-throughput"), because="The device waits for the training loop.")
 
     most: Share = timing.MAX_HOST_TIME_SHARE
     """Maximum share of the time in which the device is idle although its data is ready. Our choice."""

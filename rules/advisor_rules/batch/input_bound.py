@@ -46,9 +46,7 @@ class InputBound(Rule):
     goal = "efficiency"
     while_running = True
     probes = frozenset({"batch-size"})
-    explains = Relation(
-        rules=("host-sync", "gpu-underused", "batch-throughput"), shares="study", because="The device waits for its data."
-    )
+    explains = Relation(rules=("host-sync", "gpu-underused", "batch-throughput"), because="The device waits for its data.")
 
     most: Share = timing.MAX_DATA_WAIT_SHARE
     """Maximum share of the time spent waiting for data. Small CPU networks with data in memory and no workers reach a share of

@@ -90,9 +90,7 @@ class CurveBestIsRegularisedByAccident(Rule):
             shares="end",
             because="The low learning rate is best only because it replaces a regulariser.",
         ),
-        Relation(
-            rules=("curve-overfitting",), shares="study", because="The best trial wins only because the other trials overfit."
-        ),
+        Relation(rules=("curve-overfitting",), because="The best trial wins only because the other trials overfit."),
     )
 
     low: Share = 1 / 3

@@ -67,11 +67,7 @@ class CurveSaturated(Rule):
             because="Curves that are flat long before their end show that compute does not limit the study.",
             waits=False,
         ),
-        Relation(
-            rules=("step-position",),
-            shares="study",
-            because="On a flat curve, small ups and downs decide which step is the best.",
-        ),
+        Relation(rules=("step-position",), because="On a flat curve, small ups and downs decide which step is the best."),
     )
 
     best: Count = 3

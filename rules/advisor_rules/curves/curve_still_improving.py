@@ -90,12 +90,10 @@ class CurveStillImproving(Rule):
         ),
         Relation(
             rules=("step-position", "tuning-saturated"),
-            shares="study",
             because="The training is too short: its trials end while they still improve.",
         ),
         Relation(
             rules=("space-undersampled",),
-            shares="study",
             because="The trials end while they still improve, so the best one may only be the fastest to learn.",
         ),
     )

@@ -66,13 +66,11 @@ class CurveWorseThanChance(Rule):
     explains = (
         Relation(
             rules="needs_learning",
-            shares="study",
             because="No trial learned anything, so their differences and the shapes of their curves are chance.",
             blinds=True,
         ),
         Relation(
             rules=("eval-size",),
-            shares="study",
             because="No trial learned anything, so their results say nothing about the size of the validation set.",
             blinds=True,
         ),
@@ -83,13 +81,11 @@ class CurveWorseThanChance(Rule):
         ),
         Relation(
             rules=("stability-early", "stability-mid", "stability-spikes"),
-            shares="study",
             because="No trial learned anything, not even the stable ones.",
             min_severity="critical",
         ),
         Relation(
             rules=("space-infeasible",),
-            shares="study",
             because="Trials fail everywhere in the space, and none of the other trials learned anything.",
             effect_at="everywhere",
         ),

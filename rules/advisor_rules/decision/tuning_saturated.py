@@ -54,9 +54,7 @@ class TuningSaturated(Rule):
     goal = "exploitation"
     needs_order = True
     needs_learning = True
-    explains = Relation(
-        rules=("adopt",), shares="study", because="Many settings are as good as the best one, so none of them leads."
-    )
+    explains = Relation(rules=("adopt",), because="Many settings are as good as the best one, so none of them leads.")
 
     fewest: Count = 10
     """Minimum number of settings with a result; the tuning playbook spends as many on tuning only a learning rate."""

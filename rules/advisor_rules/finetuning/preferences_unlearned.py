@@ -74,14 +74,11 @@ class PreferencesUnlearned(Rule):
     grounds = Grounds(finding="count", advice="mechanism", source="arXiv 2305.18290")
     goal = "pipeline"
     explains = (
-        Relation(rules="needs_learning", shares="study", because=_CHANCE_EXPLANATION, blinds=True),
-        Relation(rules=("eval-size",), shares="study", because=_CHANCE_EXPLANATION, waits=False, blinds=True),
-        Relation(
-            rules=("space-infeasible", "curve-worse-than-chance"), shares="study", because=_CHANCE_EXPLANATION, blinds=True
-        ),
+        Relation(rules="needs_learning", because=_CHANCE_EXPLANATION, blinds=True),
+        Relation(rules=("eval-size",), because=_CHANCE_EXPLANATION, waits=False, blinds=True),
+        Relation(rules=("space-infeasible", "curve-worse-than-chance"), because=_CHANCE_EXPLANATION, blinds=True),
         Relation(
             rules=("stability-spikes", "clip-insufficient", "clip-aggressive"),
-            shares="study",
             because="No trial changed the model much, so large gradients come from single batches and not from unstable training.",
             blinds=True,
         ),

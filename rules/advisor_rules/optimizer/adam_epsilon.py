@@ -59,7 +59,6 @@ class AdamEpsilon(RuleOnGoodTrials):
     needs_learning = True
     explains = Relation(
         rules=("space-boundary", "curve-still-improving"),
-        shares="study",
         because="A large epsilon makes all updates smaller, as a lower learning rate would.",
         waits=False,
     )

@@ -57,7 +57,6 @@ class EvalSampleSkew(Rule):
     goal = "pipeline"
     explains = Relation(
         rules=("eval-size", "curve-step-variance"),
-        shares="study",
         because="The evaluations use a misleading sample, and a new sample will change their noise.",
     )
 

@@ -66,7 +66,6 @@ class EvalSize(Rule):
     compares_results = True
     explains = Relation(
         rules=("curve-step-variance", "adopt"),
-        shares="study",
         because="With so few validation examples, different trials have similar results.",
     )
 

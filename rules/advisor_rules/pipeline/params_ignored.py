@@ -102,7 +102,6 @@ class ParamsIgnored(Rule):
                 "adopt",
                 "tuning-saturated",
             ),
-            shares="study",
             because="The settings do not reach the training, so trials differ by chance or not at all.",
             cause_at="everywhere",
         ),

@@ -45,9 +45,7 @@ class ScheduleIgnored(Rule):
     playbook = "Which learning rate decay should I use as a default?"
     goal = "pipeline"
     explains = Relation(
-        rules=("schedule-constant", "step-position"),
-        shares="study",
-        because="The study file asks for a schedule that the trials did not have.",
+        rules=("schedule-constant", "step-position"), because="The study file asks for a schedule that the trials did not have."
     )
 
     ignored: Share = 0.5

@@ -44,7 +44,6 @@ class OptimizerRates(Rule):
                 "space-shrink",
                 "space-undersampled",
             ),
-            shares="study",
             because="Optimizers that need different learning rates share one range.",
         ),
         Relation(

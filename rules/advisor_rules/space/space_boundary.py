@@ -102,12 +102,10 @@ class SpaceBoundary(Rule):
         ),
         Relation(
             rules=("space-undersampled",),
-            shares="study",
             because="The best settings lie at an end of the searched range, where there are few trials.",
         ),
         Relation(
             rules=("space-insensitive",),
-            shares="study",
             because="The best settings lie at an end of the searched range; which hyperparameters matter beyond this end is "
             "unknown.",
         ),

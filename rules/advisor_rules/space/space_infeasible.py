@@ -103,7 +103,6 @@ class SpaceInfeasible(Rule):
         ),
         Relation(
             rules=("space-undersampled",),
-            shares="study",
             because="Failed trials are missing in the good region, which therefore has few trials.",
             cause_at="somewhere",
         ),

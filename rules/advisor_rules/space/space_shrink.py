@@ -71,12 +71,10 @@ class SpaceShrink(Rule):
         ),
         Relation(
             rules=("space-insensitive",),
-            shares="study",
             because="Most trials lie where this range decides the result; among the good trials, other hyperparameters may matter.",
         ),
         Relation(
             rules=("space-undersampled",),
-            shares="study",
             because="The good region is a small part of the searched space; narrower ranges put more trials into it.",
         ),
     )

@@ -59,7 +59,6 @@ class SpaceUndersampled(Rule):
     before_exploitation = "quiet"
     explains = Relation(
         rules=("space-insensitive",),
-        shares="study",
         because="Too few trials lie in the good region to show which hyperparameters matter there.",
     )
 

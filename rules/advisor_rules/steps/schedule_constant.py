@@ -40,9 +40,7 @@ class ScheduleConstant(RuleOnGoodTrials):
     goal = "efficiency"
     needs_learning = True
     explains = Relation(
-        rules=("curve-step-variance",),
-        shares="study",
-        because="A learning rate that never decays keeps the weights moving until the end.",
+        rules=("curve-step-variance",), because="A learning rate that never decays keeps the weights moving until the end."
     )
 
     def check(self, study: Study) -> Iterator[Finding]:
