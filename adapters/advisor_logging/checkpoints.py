@@ -253,10 +253,7 @@ class CheckpointFolder:
     def describe(self) -> str:
         """Return the value of `contract.TAG_CHECKPOINTS`. If the text is too long for a tag, it omits the worst checkpoints."""
         checkpoint_set = self.existing_set
-        best, last = (
-            list(checkpoint_set.best),
-            [] if checkpoint_set.last is None or checkpoint_set.last in checkpoint_set.best else [checkpoint_set.last],
-        )
+        best, last = list(checkpoint_set.best), checkpoint_set.all[len(checkpoint_set.best) :]
         while len(text := self._description_json([*best, *last])) > MAX_VALUE_CHARS and best:
             best.pop()
         return text

@@ -84,9 +84,8 @@ class Guard:
     def _may_stop(self) -> bool:
         """Return False in a training with several ranks, because the other ranks would hang if one rank stopped alone."""
         if self._mode == "stop" and self._world_size() > 1:
-            self._warn(
-                "guard ranks", "with several ranks, guard='stop' only warns: all ranks would have to stop at the same step"
-            )
+            text = "with several ranks, guard='stop' only warns: all ranks would have to stop at the same step"
+            self._warn("guard ranks", text)
             return False
         return self._mode == "stop"
 
@@ -96,9 +95,8 @@ class Guard:
             self._process = GuardProcess(tracking_uri, ["guard", str(status["experiment_id"]), *options])
         except OSError as error:
             self._ended = True
-            self._warn(
-                "guard ended", f"the guard could not be started ({one_line_error(error)}); training continues without it"
-            )
+            text = f"the guard could not be started ({one_line_error(error)}); training continues without it"
+            self._warn("guard ended", text)
 
 
 class GuardProcess(HelperProcess):

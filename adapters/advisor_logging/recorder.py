@@ -76,9 +76,8 @@ class Recorder:
         self._quota = DiskQuota(self.folder, read_quota_bytes(self.warn))
         try:
             self._spool = spool.SpoolWriter(self.folder, self._quota.segment_bytes)
-            spool.write_json(
-                self.folder / "run.json", describe_run(settings, self.id, self._uri)
-            )  # `run.json` is written last, because a folder counts as a spool once it contains this file
+            # Written last, because a folder counts as a spool once it contains this file.
+            spool.write_json(self.folder / "run.json", describe_run(settings, self.id, self._uri))
         except OSError:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -108,12 +107,9 @@ class Recorder:
 
     def note(self, *, tags: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None) -> None:
         event = {"tags": tags or {}, "params": params or {}}
-        self._queue.put(
-            {
-                kind: {clean_name(name): redact_value(clean_text(value)) for name, value in texts.items()}
-                for kind, texts in event.items()
-            }
-        )
+        for kind, texts in event.items():
+            event[kind] = {clean_name(name): redact_value(clean_text(value)) for name, value in texts.items()}
+        self._queue.put(event)
 
     def defer(self, task: Callable[[], None]) -> None:
         """Call `task` after all queued data is written, in the writer thread; after `drain`, call it immediately."""
@@ -282,10 +278,8 @@ class Recorder:
         row_interval = self._quota.row_interval() if is_windowed else 0 if self._quota.is_full() else 1
         if row_interval == 1:
             return table
-        self.warn(
-            "quota",
-            f"{self.folder} has reached its disk quota ({SPOOL_QUOTA_VARIABLE}): some steps are dropped; training continues",
-        )
+        text = f"{self.folder} has reached its disk quota ({SPOOL_QUOTA_VARIABLE}): some steps are dropped; training continues"
+        self.warn("quota", text)
         return table.every_nth_step(row_interval) if row_interval else table.select_rows([])
 
     def _watch_shipper(self) -> None:
@@ -296,10 +290,8 @@ class Recorder:
         if not self._has_shipper() and self._shipper is not None and (ended := self._shipper.exit_reason()):
             self.warn("ended", f"the shipper process failed with {ended}; training continues, points are kept in {self.folder}")
         if error := self._read_status().get("error"):
-            self.warn(
-                "store",
-                f"MLflow at {self._uri} fails ({error}); training continues, points are kept in {self.folder} and sent later",
-            )
+            text = f"MLflow at {self._uri} fails ({error}); training continues, points are kept in {self.folder} and sent later"
+            self.warn("store", text)
         if self.guard is not None:
             self.guard.poll(self.folder, self._uri, self._status)
 

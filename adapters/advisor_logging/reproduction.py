@@ -117,8 +117,6 @@ def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | 
 def _installed_requirements(folders: tuple[tuple[str, int], ...]) -> str:
     """folders: import search paths, each with its modification time (ns)."""
     # The property `metadata` is read once per distribution, because each access parses the metadata file again.
-    package_metadata = (
-        distribution.metadata for distribution in metadata.distributions(path=[folder for folder, _ in folders])
-    )
+    package_metadata = (d.metadata for d in metadata.distributions(path=[folder for folder, _ in folders]))
     lines = {f"{fields['Name']}=={fields['Version']}" for fields in package_metadata if fields and fields["Name"]}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"

@@ -47,13 +47,9 @@ class RunContext:
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
-        tag_functions = {
-            contract.TAG_COMMAND: shell_command,
-            contract.TAG_GIT_COMMIT: _commit_of_code,
-            contract.TAG_SEED: _find_seed,
-        }
+        finders = {contract.TAG_COMMAND: shell_command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _find_seed}
         tags: dict[str, str] = {}
-        for tag, find in tag_functions.items():
+        for tag, find in finders.items():
             with suppress(Exception):  # an error must not stop the training, so the tag is omitted
                 if value := find():
                     tags[tag] = clean_text(value)[:MAX_VALUE_CHARS]

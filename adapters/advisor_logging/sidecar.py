@@ -147,9 +147,8 @@ def _read_curves(frames: Iterable[spool.SpoolFrame]) -> Iterator[Any]:
     for frame in frames:
         steps, times, columns = frame.columns()
         for name, values in columns.items():
-            for column, new in zip(
-                columns_by_metric.setdefault(name, (array("d"), array("d"), array("d"))), (steps, times, values), strict=True
-            ):
+            known = columns_by_metric.setdefault(name, (array("d"), array("d"), array("d")))
+            for column, new in zip(known, (steps, times, values), strict=True):
                 column.extend(new)
     for name in sorted(columns_by_metric):
         step, time_ms, value = (np.frombuffer(column) for column in columns_by_metric.pop(name))

@@ -196,12 +196,8 @@ class TuningLogger:
         self._closed, self._blocks = False, 0
         self._missing_objective = validation.MissingObjective(objective, run.warn)
         run.protect_user_tags(tag for tag, number in counts.items() if number is not None)
-        run.open_run(
-            RunSettings(experiment, run_name, run_id, tracking_uri, spool, continued_spool_id),
-            checkpoint_settings,
-            earlier_run,
-            run_info,
-        )
+        settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool, continued_spool_id)
+        run.open_run(settings, checkpoint_settings, earlier_run, run_info)
         run.start_capture(optimizers, trained_parameters, start_step, batch_size, autopsy)
         self._recorder, self._capture, self._autopsy = run.recorder, run.capture, run.autopsy
         tags = run_tags.training_tags(objective, direction, seed, study, counts)

@@ -163,11 +163,8 @@ class RefusedValues:
         number of lost metric points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
-            counted_kinds = ", ".join(
-                f"{number:,} {kind if number == 1 else _IRREGULAR_PLURALS.get(kind, kind + 's')}"
-                for kind, number in counts.items()
-            )
-            self._warn("sum", f"{counted_kinds} could not be logged in this run")
+            plurals = ((n, kind if n == 1 else _IRREGULAR_PLURALS.get(kind, f"{kind}s")) for kind, n in counts.items())
+            self._warn("sum", f"{', '.join(f'{n:,} {kind}' for n, kind in plurals)} could not be logged in this run")
         return counts.total() - counts[_UNCOUNTED_KIND]
 
 
@@ -208,10 +205,10 @@ class MissingObjective:
             return
         names = set(metrics)
         self._seen = self._objective in names
-        if self._seen or all(
-            (any((metric_direction.SPLIT_BY_WORD.get(word) == "train" for word in metric_direction.words_of_metric(name))))
-            for name in names
-        ):
+        splits = (
+            {metric_direction.SPLIT_BY_WORD.get(word) for word in metric_direction.words_of_metric(name)} for name in names
+        )
+        if self._seen or all("train" in words for words in splits):
             return
         self._others |= names
         self._evaluations += 1

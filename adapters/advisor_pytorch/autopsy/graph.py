@@ -145,12 +145,9 @@ def _non_finite_origin_facts(node: Any, op: str, name: str, tensor: torch.Tensor
     if source is None:
         return {"operation": op, "why": "input", "dtype": _dtype_name(tensor)}
     source_dtypes = [_dtype_name(t) for _, t in _saved_tensors(source)] if source is not node else []
-    facts = {
-        "operation": _short_operation_name(source),
-        "why": "result",
-        "dtype": min([_dtype_name(tensor), *source_dtypes], key=_dtype_bit_width),
-    }
+    dtype = min([_dtype_name(tensor), *source_dtypes], key=_dtype_bit_width)
     is_masked = any(_short_operation_name(n).startswith(("MaskedFill", "Where")) for n in _nearby_nodes(source, 4))
+    facts = {"operation": _short_operation_name(source), "why": "result", "dtype": dtype}
     return facts | {"masked": is_masked, "overflow": bool(torch.isinf(tensor).any())}
 
 

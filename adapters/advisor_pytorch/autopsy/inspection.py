@@ -20,15 +20,10 @@ Facts = dict[str, Any]
 
 def tensor_facts(name: str, tensor: torch.Tensor) -> Facts:
     """Count a tensor's non-finite values and zeros, and measure its largest finite magnitude and root mean square."""
-    local_tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    local_tensor = local_tensor.detach()
+    local_tensor = (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach()
     values = local_tensor.coalesce().values() if local_tensor.is_sparse else local_tensor
-    facts: Facts = {
-        "name": name[:MAX_NAME_LENGTH],
-        "shape": list(tensor.shape)[:8],
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "bad": 0,
-    }
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    facts: Facts = {"name": name[:MAX_NAME_LENGTH], "shape": list(tensor.shape)[:8], "dtype": dtype, "bad": 0}
     if not values.numel() or values.is_complex() or values.is_quantized:
         return facts
     if not values.is_floating_point():

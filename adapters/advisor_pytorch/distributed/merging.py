@@ -75,11 +75,8 @@ class StepMerger:
             values_of_others = [steps.pop(step, None) for steps in self._others.values()]
             self._last_released = max(self._last_released, step)
             merged = merge_step(values, values_of_others)
-            if (
-                self.first_incomplete_step is None
-                and shard_metric_name(contract.GRAD_NORM) in values
-                and contract.GRAD_NORM not in merged
-            ):
+            is_incomplete = shard_metric_name(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged
+            if self.first_incomplete_step is None and is_incomplete:
                 self.first_incomplete_step = step
             ready.append((step, time_ms, merged))
         return ready

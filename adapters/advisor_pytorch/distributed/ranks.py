@@ -192,11 +192,8 @@ class RankSender(_ChannelThread):
                     return
                 time.sleep(0.002)
             self._in_flight = None
-            self._unsent += [
-                (step, {k: v for k, v in values.items() if is_sent_to_rank_0(k)})
-                for table in chunk.tables()
-                for step, _, values in table.rows()
-            ]
+            rows = (row for table in chunk.tables() for row in table.rows())
+            self._unsent += [(step, {k: v for k, v in values.items() if is_sent_to_rank_0(k)}) for step, _, values in rows]
         del self._unsent[:-MAX_UNSENT_STEPS]
 
     def _next_message(self) -> dict[str, Any]:
@@ -305,10 +302,8 @@ class RankReceiver(_ChannelThread):
         for rank in sorted(self._connected):
             self._inbox.put((rank, {}))
         if error is not None:
-            self._warn(
-                "store of ranks",
-                f"the other ranks' values are lost from this step on ({one_line_error(error)}); training continues",
-            )
+            text = f"the other ranks' values are lost from this step on ({one_line_error(error)}); training continues"
+            self._warn("store of ranks", text)
 
 
 class Ranks:

@@ -211,12 +211,8 @@ class _LearningRateSweep:
     def _has_diverged(self, losses: list[float]) -> bool:
         if not math.isfinite(losses[-1]):
             return True
-        untrained_loss = statistics.fmean(self._untrained)
-        return (
-            len(losses) >= self._tenth
-            and untrained_loss > 0
-            and statistics.fmean(losses[-self._tenth :]) > DIVERGENCE_LOSS_RATIO * untrained_loss
-        )
+        untrained, average = statistics.fmean(self._untrained), statistics.fmean(losses[-self._tenth :])
+        return len(losses) >= self._tenth and untrained > 0 and average > DIVERGENCE_LOSS_RATIO * untrained
 
 
 def _table_row(trial: RateTrial, works: bool) -> str:

@@ -200,10 +200,8 @@ class StepCapture:
         """Warn if losses arrive without optimizer steps, and limit the number of losses that wait for a step."""
         pending = len(self._losses)
         if self._others.steps >= MIN_PENDING_LOSSES_TO_WARN:
-            self._owner.warn(
-                "other optimizer",
-                f"steps of a different optimizer, {self._others.name}, are not logged: pass all optimizers to TuningLogger",
-            )
+            text = f"steps of a different optimizer, {self._others.name}, are not logged: pass all optimizers to TuningLogger"
+            self._owner.warn("other optimizer", text)
         if pending >= MAX_PENDING_LOSSES:
             self._drop_pending_losses()
             self._owner.warn("no step", f"losses are dropped: {pending:,} were logged without an optimizer step")
@@ -253,7 +251,7 @@ class StepCapture:
 
     def _measure_step(self, k: int) -> None:
         self._norms.before_step(k)
-        if k == 0 and self._watch is not None and not (self._overflowed is not None):
+        if k == 0 and self._watch is not None and self._overflowed is None:
             self._watch.on_step(self.next_step, self._norms.latest_norm(k), self._norms.take_gradient_norms())
 
     def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
