@@ -104,9 +104,8 @@ class CurveTrainLossRises(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         judged = self._measure_rises(study)
         if not judged:
-            raise MissingData(
-                f"no good trial logged {MIN_POINTS} training losses; log train/loss at every step", needs="train_loss"
-            )
+            reason = f"no good trial logged {MIN_POINTS} training losses; log train/loss at every step"
+            raise MissingData(reason, needs="train_loss")
         rising = [r for r in judged if r.p_value <= self.false_alarms]
         trials = list({r.trial.index: r.trial for r in rising}.values())
         count = len({r.trial.index for r in judged})

@@ -92,9 +92,8 @@ class PreferencesUnlearned(Rule):
             raise MissingData("no trial logged the margin between preferred and rejected answers", needs="design")
         trials = study.ranked()
         if _is_margin_unusable(study, trials):
-            raise MissingData(
-                "the margin is a change since the start only with a reference model, and for losses other than IPO"
-            )
+            reason = "the margin is a change since the start only with a reference model, and for losses other than IPO"
+            raise MissingData(reason)
         changes = [s for t in trials if (s := _log_odds_change(study, t)) is not None]
         if not trials or len(changes) < len(trials):
             raise MissingData("a trial did not log beta, or the margin of rewards in training", needs="facts")

@@ -79,9 +79,8 @@ class WeightDecayWeak(Rule):
         if not decayed_trials:
             return
         if len(decays) < len(decayed_trials):
-            raise MissingData(
-                "the weight decay or the learning rate of a trial is unknown; log the two as parameters", needs="facts"
-            )
+            reason = "the weight decay or the learning rate of a trial is unknown; log the two as parameters"
+            raise MissingData(reason, needs="facts")
         if not all(_adam.counts_optimizer_steps(d.trial) for d in decays):
             raise MissingData("the number of optimizer steps is unknown; log max_train_steps", needs="facts")
         strongest = max(decays, key=lambda d: d.decay_timescales)

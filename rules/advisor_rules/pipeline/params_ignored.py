@@ -163,9 +163,8 @@ class ParamsIgnored(Rule):
             return self._build_finding(study, groups, say(text, n=n, names=shown), action, severity, None)
         trials = Quantity(n, "trial") if len(groups) == 1 else say("{n} groups of trials", n=len(groups))
         text = "Changing {names} had no effect: {trials} that differ in nothing else have identical curves."
-        action = say(
-            "Fix {names} in the training script. If a lack of effect is intended, stop searching {names}.", names=shown
-        )
+        template = "Fix {names} in the training script. If a lack of effect is intended, stop searching {names}."
+        action = say(template, names=shown)
         return self._build_finding(study, groups, say(text, names=shown, trials=trials), action, severity, " × ".join(names))
 
     def _report_copied_results(self, study: Study, groups: Sequence[_Copies]) -> Finding:

@@ -67,9 +67,8 @@ class Seeds(Rule):
         yield from rank_findings
         without_seed = [t for t in ended_trials if t.seed is None]
         if len(without_seed) == len(ended_trials) and not rank_findings:
-            raise MissingData(
-                "no trial logged its seed, so none can be repeated exactly; log it as the parameter seed", needs="seeds"
-            )
+            reason = "no trial logged its seed, so none can be repeated exactly; log it as the parameter seed"
+            raise MissingData(reason, needs="seeds")
         if len(ended_trials) > len(without_seed) > (1 - self.most) * len(ended_trials):
             text = "{n} of {trials} logged no seed, so they cannot be repeated exactly."
             trials = Quantity(len(ended_trials), "trial")

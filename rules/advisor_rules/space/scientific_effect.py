@@ -127,9 +127,8 @@ class ScientificEffect(Rule):
             largest = max(max(high, -low) for _, low, high in gaps.values())
             template = f"The values of {{name}} differ by at most {{largest}} ({{share}} confidence){others}."
             text = say(template, name=name, largest=largest, share=share)
-            action = say(
-                "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences.", name=name
-            )
+            template = "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences."
+            action = say(template, name=name)
         caption = "The best trials of each value of {name} show the result that the value can reach."
         return self.finding(
             say("{text} {noise}", text=text, noise=_seed_variation_text(study, effect)),

@@ -68,9 +68,8 @@ class SpaceBoundaryInfeasible(Rule):
         tried = settings.settings_of_all_lengths(study)
         names = list(tried.numeric)
         if not names:
-            raise MissingData(
-                "no numeric hyperparameter was varied; log the hyperparameters that the study searches", needs="searched"
-            )
+            reason = "no numeric hyperparameter was varied; log the hyperparameters that the study searches"
+            raise MissingData(reason, needs="searched")
         if not len(tried) or tried.failed.all():
             raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
         settings.require_two_settings(study)

@@ -95,9 +95,8 @@ class SpaceScale(Rule):
         if not others:
             if len(tried) < self.fewest and any(p.numeric for p in study.searched.values()):
                 raise too_few
-            raise MissingData(
-                f"no searched number spans a factor of {self.span:g}, so the scale hardly matters", needs="design"
-            )
+            reason = f"no searched number spans a factor of {self.span:g}, so the scale hardly matters"
+            raise MissingData(reason, needs="design")
         others = [o for o in others if not (o.domain.scale == "linear" and is_learning_rate(o.name))]
         if not others:
             return

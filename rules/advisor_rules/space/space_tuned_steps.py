@@ -67,9 +67,8 @@ class SpaceTunedSteps(Rule):
             yield self._build_finding(study, None, np.where(is_judged, logged_lengths, np.nan))
         last_steps = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t))]
         if not np.isfinite(logged_lengths).any() and last_steps and min(last_steps) < (1 - self.small) * max(last_steps):
-            raise MissingData(
-                "trials end at different steps and none logged its planned length; log it as max_train_steps", needs="facts"
-            )
+            reason = "trials end at different steps and none logged its planned length; log it as max_train_steps"
+            raise MissingData(reason, needs="facts")
 
     def _is_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
         examples = (lengths * batches)[np.isfinite(lengths)]

@@ -86,9 +86,8 @@ class UnfairComparison(Rule):
             settings.require_two_settings(study)
             raise MissingData("the study tunes its hyperparameters and compares no values of them", needs="design")
         if tried.result_count < 3:
-            raise MissingData(
-                f"{count(tried.result_count, 'setting')} ended with a result; at least 3 are needed", needs="trials", at_least=3
-            )
+            reason = f"{count(tried.result_count, 'setting')} ended with a result; at least 3 are needed"
+            raise MissingData(reason, needs="trials", at_least=3)
         level = tried.corrected_level(self.false_alarms)
         for comparison in comparisons:
             findings = self._find_disadvantages(study, comparison, level)

@@ -76,9 +76,8 @@ class ClipAggressive(RuleOnGoodTrials):
         sensitive = [c for c in judged if not _ignores_gradient_scale(c.trial)]
         if not sensitive:
             optimizer = optimizer_name(judged[0].trial.params, judged[0].trial.facts)
-            raise MissingData(
-                f"steps of {optimizer} do not depend on the scale of the gradients, so clipping hardly changes them"
-            )
+            reason = f"steps of {optimizer} do not depend on the scale of the gradients, so clipping hardly changes them"
+            raise MissingData(reason)
         mostly_clipped = [c for c in sensitive if c.clipped_share > self.most and c.p_value(self.most) <= self.false_alarms]
         if judged[0] in mostly_clipped and 2 * len(mostly_clipped) > len(judged):
             yield self._build_finding(study, judged, mostly_clipped)

@@ -61,9 +61,8 @@ class ResidualNorm(RuleNearBestRate):
         limits = {"material": self.material, "false_alarms": self.false_alarms}
         result = loss_blowups.study_instability(study, near_best.trials[: self.trials], lasting=self.lasting, **limits)
         if not result.judged_count:
-            raise MissingData(
-                "no trial logged enough losses to show instability; log the training loss at every step", needs="train_loss"
-            )
+            reason = "no trial logged enough losses to show instability; log the training loss at every step"
+            raise MissingData(reason, needs="train_loss")
         if not result.unstable:
             return
         known_orders = [(b, kind) for b in result.unstable if (kind := _normalisation_order(b.trial)) is not None]

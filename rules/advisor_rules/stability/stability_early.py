@@ -152,6 +152,5 @@ def _require_early_losses(study: Study, blowups: Sequence[loss_blowups.TrialInst
             f"times within {start}; evaluate more often in this part"
         )
     reason = f"no trial logged {loss_blowups.MIN_EARLY_POINTS} losses within {start}" if blowups else "no trial logged a loss"
-    raise MissingData(
-        f"{reason}; log the training loss at every step of the first {instability.PROBE_STEPS}", needs="train_loss"
-    )
+    text = f"{reason}; log the training loss at every step of the first {instability.PROBE_STEPS}"
+    raise MissingData(text, needs="train_loss")

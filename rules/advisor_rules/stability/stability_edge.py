@@ -112,9 +112,8 @@ class StabilityEdge(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         searched_rates = searched_learning_rates(study)
         if searched_rates is None:
-            raise MissingData(
-                "no learning rate was varied among the trials; search rates above and below the present one", needs="searched"
-            )
+            reason = "no learning rate was varied among the trials; search rates above and below the present one"
+            raise MissingData(reason, needs="searched")
         name, rates = searched_rates
         tried = settings.read_settings(study)
         has_crashed = failures.failure_masks(study).crashed

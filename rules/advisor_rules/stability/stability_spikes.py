@@ -132,9 +132,8 @@ class StabilitySpikes(RuleNearBestRate):
         curves = [(t, c) for t, norms in norm_curves if len(c := instability.drop_small_batches(t, norms)) >= tails.MIN_POINTS]
         if not curves:
             reason = instability.reason_for_missing_norms(study, trials)
-            raise MissingData(
-                f"{reason}; {instability.LOG_NORM_ADVICE[0].lower()}{instability.LOG_NORM_ADVICE[1:-1]}", needs="grad_norm"
-            )
+            text = f"{reason}; {instability.LOG_NORM_ADVICE[0].lower()}{instability.LOG_NORM_ADVICE[1:-1]}"
+            raise MissingData(text, needs="grad_norm")
         return curves
 
     def _are_outliers_harmless(self, study: Study, spiky: Sequence[Trial]) -> bool:

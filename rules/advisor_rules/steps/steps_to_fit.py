@@ -60,14 +60,12 @@ class StepsToFit(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         if study.probe != "steps":
-            raise MissingData(
-                "the trials are not a sweep that looks for the first max_train_steps; `advisor init` writes one", needs="design"
-            )
+            reason = "the trials are not a sweep that looks for the first max_train_steps; `advisor init` writes one"
+            raise MissingData(reason, needs="design")
         runs = self._runs_by_rate(study)
         if not runs:
-            raise MissingData(
-                "no trial logged a loss on its training data; log the training loss at every step", needs="train_loss"
-            )
+            reason = "no trial logged a loss on its training data; log the training loss at every step"
+            raise MissingData(reason, needs="train_loss")
         fitting_runs = [r for r in runs if math.isfinite(r.steps)]
         if not fitting_runs:
             yield self._build_finding(study, runs, runs, self._advise_more_steps(study, runs))

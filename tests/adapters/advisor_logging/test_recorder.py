@@ -68,7 +68,7 @@ def test_a_disk_that_refuses_the_start_leaves_no_spool(tmp_path: Path, start: St
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("advisor_logging.recorder.write_json", refuse)
+    monkeypatch.setattr("advisor_logging.spool.write_json", refuse)
     with pytest.raises(OSError, match="No space left"):
         start("sqlite:////proc/x.db", spool=tmp_path / "spool")
     assert list((tmp_path / "spool").iterdir()) == []
