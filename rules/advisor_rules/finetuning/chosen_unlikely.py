@@ -20,9 +20,6 @@ _PREFERRED_ANSWERS_ADVICE = (
     "Lower the learning rate, or add the loss of the preferred answers (`sft` in TRL's loss_type), and compare trials by {metric} "
     "as well."
 )
-_FINDING_CONFIDENCE = 0.8
-"""Confidence of a finding whose p-value is 0. Both remedies prevented the fall of the log probability in the best trials of our
-small studies, but the fall can be harmless if another model wrote the answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,8 @@ class ChosenUnlikely(Rule):
             ),
             action=say(_PREFERRED_ANSWERS_ADVICE, metric=metric),
             severity="note",
-            confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
+            # Both remedies worked in our small studies, but the fall can be harmless if another model wrote the answers.
+            confidence=0.8 * (1 - first.p_value),
             subject=first.metric,
             trials=[f.trial for f in falls],
             evidence=(

@@ -26,8 +26,6 @@ _LIMIT_FORGETTING_ADVICE = (
     "Decide how much you may lose on {metric}, and limit it in the next study: mix old data into the batches, lower the learning "
     "rate, or train a LoRA adapter instead of all weights."
 )
-_FINDING_CONFIDENCE = 0.9
-"""Confidence of a finding whose p-value is 0; it is below 1, because only the user can say if the measured decline matters."""
 _MIN_EVALUATIONS = 6
 _METRIC_VARIANT_WORDS = frozenset(
     "kl recon reconstruction aux reg cls box classification total weighted balance router z token tokens chosen rejected reward "
@@ -124,7 +122,8 @@ class Forgetting(Rule):
             say(text, trial=trial, before=before, after=after, n=len(declined), of=Count(judged_count, "good trial"), **names),
             action=say(_LIMIT_FORGETTING_ADVICE, metric=Name(metric)),
             severity="warning",
-            confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
+            # Below 1, because only the user can say if the measured decline matters.
+            confidence=0.9 * (1 - first.p_value),
             subject=metric,
             trials=trials,
             evidence=(

@@ -27,8 +27,6 @@ _MIN_EXPECTED_CHANGE, _MAX_EXPECTED_CHANGE = 0.1, 10.0
 """Expected changes of the log-odds at the lowest and the highest proposed learning rate, if the change is proportional to the
 rate."""
 _CHANCE_EXPLANATION = "No trial changed the model much, so the results differ by chance."
-_FINDING_CONFIDENCE = 0.9
-"""Confidence that higher learning rates help; it is below 1, because the training data can be at fault instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,8 @@ class PreferencesUnlearned(Rule):
             ),
             action="Search higher learning rates." if changes else "Train at much higher learning rates, or longer.",
             severity="critical",
-            confidence=_FINDING_CONFIDENCE,
+            # Below 1, because the training data can be at fault instead.
+            confidence=0.9,
             subject=metrics[-1],
             trials=trials,
             evidence=(

@@ -24,8 +24,6 @@ _EQUAL_TRIALS_ADVICE = (
 _MIN_VALIDATION_GROWTH_FACTOR = 2.0
 """Minimum factor by which the advice enlarges the validation set. With exactly the number of examples needed, half of all
 validation sets would not show the difference."""
-_FINDING_CONFIDENCE = 0.95
-"""Confidence of a finding about perfect scores. We chose 0.95, because a perfect score needs no test."""
 _SEED_NOISE_ADVICE = "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
 _CLASS_COUNTS_ADVICE = "Log the number of right answers for rare classes, and validate on more examples of these classes."
 _KEPT_CHECKPOINTS_ADVICE = "The checkpoints that these trials kept can be evaluated on them without new training."
@@ -118,7 +116,8 @@ class EvalSize(Rule):
         message = say(text, k=len(perfect), settings=settings, metric=metric, score=score)
         figures = table(("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)))
         advice = _harder_evaluation_advice(study, perfect)
-        finding = self._build_finding(study, message, advice, "critical", _FINDING_CONFIDENCE, perfect, figures)
+        # A perfect score needs no test.
+        finding = self._build_finding(study, message, advice, "critical", 0.95, perfect, figures)
         return finding.model_copy(update={"goal": "pipeline"})
 
     def _report_small_validation_set(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:

@@ -24,8 +24,6 @@ _ADVICE_WITHOUT_CLIPPING = (
     "Keep the policy exploring: lower the learning rate, raise the entropy bonus, or add a KL penalty. A higher clipping bound "
     "(epsilon_high) has no effect, because no importance ratio reaches it."
 )
-_FINDING_CONFIDENCE = 0.85
-"""Confidence of a finding whose p-value is 0; it is below 1, because the best remedy depends on the task."""
 
 
 _INITIAL_POINTS = 3
@@ -138,7 +136,8 @@ class EntropyCollapse(Rule):
             ),
             action=_KEEP_EXPLORING_ADVICE if clip_ratios.any() or not len(clip_ratios) else _ADVICE_WITHOUT_CLIPPING,
             severity="warning",
-            confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
+            # Below 1, because the best remedy depends on the task.
+            confidence=0.85 * (1 - first.p_value),
             trials=trials,
             evidence=(
                 curve_plot(metric, caption, trials[:5], marks=marks, lines=lines),

@@ -17,9 +17,6 @@ from advisor.stats.blocks import MeanLevel, mean_level
 
 _GROUP_SIZE_PARAMETERS = ("num_generations", "group_size")
 _MIXED_REWARDS = "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
-_FINDING_CONFIDENCE = 0.9
-"""Confidence of a finding whose p-value is 0: the logged share is an exact count, and more groups with an advantage give more
-signal per step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,8 @@ class GroupsWithoutAdvantage(Rule):
             say(text, share=mean_share, trial=trial, start=start_share, n=len(reported), of=Count(judged_count, "trial")),
             action=say(_MIXED_REWARDS + size_advice, more=2 * group_size, size=group_size) if group_size else _MIXED_REWARDS,
             severity="warning",
-            confidence=_FINDING_CONFIDENCE * (1 - p),
+            # The logged share is an exact count, and more groups with an advantage give more signal per step.
+            confidence=0.9 * (1 - p),
             trials=trials,
             evidence=(
                 curve_plot(metric, caption, trials[:5], lines=lines, shares=True),

@@ -16,9 +16,6 @@ _SYNC_WEIGHTS = "Check that the sampling engine gets the trainer's weights after
 _MATCH_SAMPLING_ADVICE = (
     "Sample with the temperature and precision of the trainer, without limits such as top-p, and copy the weights more often."
 )
-_FINDING_CONFIDENCE = 0.75
-"""Confidence of a finding whose p-value is 0: the share of trainings with a mismatch and importance ratios that reach a higher
-reward without the mismatch, measured on the seeds on which we chose the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +121,8 @@ class RolloutMismatch(Rule):
             ),
             action=_SYNC_WEIGHTS if grows else _MATCH_SAMPLING_ADVICE,
             severity="warning",
-            confidence=_FINDING_CONFIDENCE * (1 - p.value),
+            # Share of trainings with a mismatch that reach a higher reward without it, measured on the seeds of the limit.
+            confidence=0.75 * (1 - p.value),
             trials=trials,
             evidence=(
                 curve_plot(metric, caption, trials[:5], lines={"limit": self.most}),

@@ -20,8 +20,6 @@ from advisor_rules.space import _regularisers
 _MIN_SETTINGS = 10
 """Minimum number of settings with a result to test whether high values improve results; with 10, a strong trend (rank
 correlation 0.6) is significant."""
-_FINDING_CONFIDENCE = 0.5
-"""The confidence of the finding is one half, because no trial was run with weak regularisation."""
 
 
 class RegulariserFloor(Rule):
@@ -96,7 +94,8 @@ class RegulariserFloor(Rule):
             say(text, why=why, count=Count(count, "setting"), p=Probability(p)),
             action=say(f"Start the range of {{name}} at {{floor}}{off_text}.", name=Name(name), floor=floor),
             severity="warning" if floor == 0 and name not in study.inferred else "note",
-            confidence=_FINDING_CONFIDENCE,
+            # One half, because no trial was run with weak regularisation.
+            confidence=0.5,
             subject=name,
             side="low",
             evidence=(

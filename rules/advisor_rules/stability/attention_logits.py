@@ -16,8 +16,6 @@ from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 _MIN_POINTS = 20
 """Minimum number of logged attention logits of a trial; each quarter of the training must suffice to estimate the noise."""
 _INITIAL_LOSSES = 5
-_FINDING_CONFIDENCE = 0.9
-"""Confidence of a finding whose p-value is 0; it is below 1, because large logits may be the effect of a different fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,8 @@ class AttentionLogits(Rule):
             say(text, size=size, trial=trial, normal=Number(largest, 2), n=len(large_levels), of=Count(len(levels), "trial")),
             action=_choose_action(study, good, large_levels),
             severity="note",
-            confidence=_FINDING_CONFIDENCE * (1 - p),
+            # Below 1, because large logits may be the effect of a different fault.
+            confidence=0.9 * (1 - p),
             subject=metric,
             trials=[e.trial for e in large_levels],
             evidence=(
