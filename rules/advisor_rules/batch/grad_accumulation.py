@@ -104,7 +104,7 @@ class GradAccumulation(Rule):
                 ("largest used share of the device's memory", Percent(peak) if peak_is_known else "not logged"),
                 ("number of micro-batches that fit into memory at once", fits),
             ),
-            changes=_build_changes(accumulating, fewer_count, batch, f"{statement}."),
+            changes=_build_changes(accumulating, fewer_count, n_batches * size, f"{statement}."),
         )
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from advisor.computed.pipeline.reproduction import reproduction_facts
 from advisor.engine.rule import Count, Relation, Rule
-from advisor.model.change import Advise
 from advisor.model.evidence import TableRow, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Code, Message, Name, Objective, list_message, say
@@ -100,7 +99,6 @@ class Tracking(Rule):
                 ("best and worst result", list_message(results, 2)),
                 ("runs with hyperparameters but without a result", len(elsewhere)),
             ),
-            changes=(Advise(text=str(action)),),
         )
 
     def _report_missing_facts(self, study: Study, ended: Sequence[Trial]) -> Iterator[Finding]:
