@@ -52,7 +52,7 @@ def _is_silent(points: Mapping[str, Points], run: int, started: float | None, no
     if not len(times):
         return False
     pauses = np.diff(times if started is None else np.r_[min(started, times[0]), times])
-    return now - times[-1] > max(MIN_SILENCE_S, MIN_SILENCE_IN_PAUSES * pauses.max(initial=0.0))
+    return bool(now - times[-1] > max(MIN_SILENCE_S, MIN_SILENCE_IN_PAUSES * pauses.max(initial=0.0)))
 
 
 def _logged_times(points: Mapping[str, Points], run: int) -> FloatArray:
