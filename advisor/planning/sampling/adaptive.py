@@ -23,7 +23,7 @@ from advisor.stats.widening import widen_range
 MIN_RESULTS_FOR_MODEL = 10
 """Minimum number of trials with a result for adaptive suggestions; with fewer results, trials continue the Halton sequence."""
 RANGE_EDGE_SHARE = 0.1
-"""Share of a range, on its scale, that counts as near each end."""
+"""Share of a range, on its linear or logarithmic scale, that counts as near each end."""
 RANGE_GROWTH_SHARE = 0.5
 """Length by which a range grows at each extension, as a share of the range's width."""
 _UNIFORM_CANDIDATES = 1000

@@ -154,7 +154,7 @@ def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
 
 
 def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> list[FindingCard]:
-    """Return one card for each action to take now: first the card of `first`, the headline's finding, then cards that change a
+    """Return one card for each action to take now: first that of the headline's finding, `first`, then cards that change a
     study or report a fault of the pipeline. If findings with one cause change the same values, only the first one whose changes
     the next study contains unaltered is returned, or else the cause."""
     change_cards = [c for c in made if c.deferral is None and c.finding.changes]

@@ -128,7 +128,7 @@ class ChosenUnlikely(Rule):
             ),
             action=say(_PREFERRED_ANSWERS_ADVICE, metric=metric),
             severity="note",
-            # Both remedies worked in our small studies, but the fall can be harmless if another model wrote the answers.
+            # Both remedies worked in our small studies. If another model wrote the chosen answers, their fall can be harmless.
             confidence=0.8 * (1 - first.p_value),
             subject=first.metric,
             trials=[f.trial for f in falls],

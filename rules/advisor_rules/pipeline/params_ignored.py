@@ -29,7 +29,7 @@ class _Copies:
     changes: int
     """Number of value changes in the trial's curve that changes most often."""
     p_value: float
-    """p-value: probability that as many of the study's settings have identical curves by chance."""
+    """Probability that at least this many settings of the study have identical curves by chance."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class StabilitySpikes(RuleNearBestRate):
     material: Share = 0.1
     """Minimum rise of the loss, as a share of the trial's gain, to count as harm."""
     false_alarms: Share = 0.05
-    """Maximum probability, per study, that norms without outliers raise a finding."""
+    """Maximum probability, per study, that gradient norms without outliers raise a finding by chance."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         near_best = instability.trials_near_best_rate(study, self.reach)
