@@ -20,8 +20,9 @@ from advisor.execution.api import open_study, report_trial
 from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.model.spec_yaml import format_study_file, load_study_file
+from advisor.model.words import clean, count
 from advisor.report import Report
-from advisor.report.formats.view import SEVERITY_LABELS
+from advisor.report.text.headline import headline_goal_and_reason
 
 DEMO_MARK_FILE = ".advisor-demo"
 """Name of the file that marks a folder as created by an earlier demo; only such a folder may be overwritten."""
@@ -56,7 +57,7 @@ def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) 
     with ProcessPoolExecutor(WORKER_PROCESSES, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
         echo(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first_file}.")
         report = _run_round(pool, spec, first_file, uri, out / "round-1", seed)
-        _print_findings(report, out / "round-1", echo)
+        _print_first_step(report, out / "round-1", echo)
         next_study_files = sorted((out / "round-1" / "next").glob("1-*.yaml"))
         if not next_study_files:
             echo(f"The advisor asks for no further study. Best validation error: {_best_error_text(report)}.")
@@ -64,7 +65,7 @@ def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) 
         spec = load_study_file(next_study_files[0])
         echo(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {next_study_files[0]}.")
         second_report = _run_round(pool, spec, next_study_files[0], uri, out / "round-2", seed + 1000)
-        _print_findings(second_report, out / "round-2", echo)
+        _print_first_step(second_report, out / "round-2", echo)
         echo(f"\nBest validation error: {_best_error_text(report)} in round 1, {_best_error_text(second_report)} in round 2.")
 
 
@@ -117,11 +118,12 @@ def _best_error_text(report: Report) -> str:
     return "none" if report.best is None else f"{report.best.value:.4f}"
 
 
-def _print_findings(report: Report, out: Path, echo: Callable[[str], None]) -> None:
-    for finding in report.findings:
-        echo(f"  {SEVERITY_LABELS[finding.severity]}: {finding.action}")
-        echo(f"    {finding.message}")
-    echo(f"  Report: {out / 'report.html'}")
+def _print_first_step(report: Report, out: Path, echo: Callable[[str], None]) -> None:
+    """Print the headline: a list of all findings would not show which of them follow from others."""
+    action, reason = headline_goal_and_reason(report)
+    echo(f"  {clean(str(action))}")
+    echo(f"    {clean(str(reason))}")
+    echo(f"  Report with all {count(len(report.findings), 'finding')}: {out / 'report.html'}")
 
 
 @click.command()
