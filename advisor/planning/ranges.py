@@ -44,7 +44,8 @@ def with_narrower_ranges(study: Study, spec: StudySpec, keep: Collection[SpecPar
     too wide. Probes, studies with listed settings and studies after an adaptive search keep all ranges. A learning-rate range
     also stays unchanged if the next study is the first to vary momentum, because good learning rates depend on momentum. keep:
     parts of the study file that findings set, such as the end of a range. If findings narrowed one end of a range, trials may
-    still narrow the range further. If a finding moved an end outwards, the range stays unchanged."""
+    still narrow the range further. If a finding moved an end beyond the tried range, all ranges stay
+    unchanged."""
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
     new_names = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())

@@ -3,6 +3,7 @@
 | decision | module |
 |---|---|
 | which runs to exclude as probes; which runs are trials | `probes` |
+| which unfinished runs have ended | `silent_runs` |
 | which logged parameters are hyperparameters | `hyperparameters`; without parameters, `tagged` reads the tags |
 | which of several populations to analyse | `populations` |
 | which runs continue an interrupted run | `continued` |
