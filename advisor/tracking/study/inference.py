@@ -37,7 +37,9 @@ _LOG_SCALE_NAME_PATTERN = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
 )
-_LABEL_PATTERN = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
+_LABEL_PATTERN = re.compile(
+    r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|[^\s/]*/[^\s/]*/\S*"
+)
 """A path, a URL, a date or a hash."""
 _MIN_DUPLICATE_VALUES = 3
 """Minimum different values at which two equal hyperparameters count as duplicates."""

@@ -38,6 +38,12 @@ def test_trials_log_the_same_names_if_no_value_is_missing(raw, same):
     assert (len({frozenset(p) for p in inference.parse_params(raw)}) == 1) == same
 
 
+def test_a_long_value_full_of_slashes_is_read_at_once():
+    """Regular expressions with several unlimited parts took minutes for it."""
+    params = inference.parse_params([{"lr": "0.1", "note": "/" * 6000 + f" {i}"} for i in range(3)])
+    assert all("lr" in p for p in params)
+
+
 def test_labels_and_seeds_are_not_hyperparameters():
     labels = [{"seed": f"{i}", "run_name": f"a{i}", "note_of_the_day": f"words {i}", "output_dir": "/x"} for i in range(1, 9)]
     assert all(set(p) == {"lr"} for p in inference.parse_params([{"lr": "1e-3", **of_run} for of_run in labels]))
