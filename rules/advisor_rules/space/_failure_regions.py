@@ -102,7 +102,7 @@ def search_higher_rates(study: Study, level: float) -> SetRange | None:
     bad, fine = positions[tried.failed], positions[~tried.failed]
     is_separated = bool(len(bad) and len(fine)) and bad.max() < fine.min() and rates[1][best[0].index] == np.nanmax(rates[1])
     extended = extension.extend_range(study, name, "high", HIGHER_RATE_EXTENSION)
-    if not is_separated or math.comb(len(positions), len(bad)) * level < 1 or extended is None:
+    if not is_separated or math.comb(len(positions), len(bad)) < 1 / level or extended is None:
         return None
     domain = study.spec.parameters[name]
     low = widening.round_range_end(as_number(domain.value_at_position(float(bad.max()))), domain)

@@ -16,6 +16,7 @@ from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import format_study_file, parse_study_file
 from advisor.planning import plan
 from advisor.planning.sampling.halton import draw_trials
+from advisor_rules.space._failure_regions import search_higher_rates
 
 LR = {"learning_rate": Parameter(low=1e-4, high=1.0, scale="log")}
 
@@ -318,6 +319,17 @@ def test_higher_rates_are_searched_if_all_lower_ones_learned_nothing(failed: int
     if isinstance(change, SetRange):
         assert rates[2] * 0.99 <= change.low < rates[3]
         assert change.high >= 3e-4
+
+
+def test_higher_rates_are_found_in_large_studies() -> None:
+    """The number of ways to choose the failed settings exceeds every float."""
+    n = 1200
+    rates = np.geomspace(1e-6, 1e-4, n)
+    curves = [[2.3, 2.3 if 2 * i < n else 2.0 - 1e-4 * i] for i in range(n)]
+    status = ["not_learned"] * (n // 2) + ["complete"] * (n // 2)
+    change = search_higher_rates(make_study([{"lr": float(r)} for r in rates], {"val/loss": curves}, status=status), 0.05)
+    assert change is not None
+    assert change.high >= 3e-4
 
 
 def seeds_of_one_failing_setting() -> Any:
