@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from advisor.contract.metric_direction import SPLIT_BY_WORD, direction_of_metric
@@ -27,7 +27,8 @@ _TRAINING_RUN_WORDS = frozenset("train training run total fit wall".split())
 def drop_non_hyperparameters(
     experiment: Experiment, spec: StudySpec | None, reading: Reading
 ) -> tuple[Experiment, tuple[Decision, ...]]:
-    measurements = _measured_parameters(experiment, spec)
+    declared = spec.parameters.keys() if spec is not None else set()
+    measurements = measured_parameters([run.params for run in experiment.runs], experiment.points.keys()) - declared
     # A value that equals the run's name in most runs, and in at least two, is the run's name.
     counts = Counter(name for run in experiment.runs for name, value in run.params.items() if value == run.name)
     names = {name for name, n in counts.items() if n >= 2 and 2 * n > sum(name in run.params for run in experiment.runs)}
@@ -44,10 +45,10 @@ def drop_non_hyperparameters(
     return replace(experiment, runs=runs), tuple(decisions)
 
 
-def _measured_parameters(experiment: Experiment, spec: StudySpec | None) -> set[str]:
-    names = {n for run in experiment.runs for n in run.params} - (spec.parameters.keys() if spec is not None else set())
-    measured = {name for name in names if _is_measurement(name, experiment.points.keys())}
-    return {n for n in measured if all(math.isfinite(as_number(r.params[n])) for r in experiment.runs if n in r.params)}
+def measured_parameters(logged_params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> set[str]:
+    """Return the parameters whose values are measured, not set. logged_params: of each run; metrics: logged names."""
+    measured = {name for name in {n for params in logged_params for n in params} if _is_measurement(name, metrics)}
+    return {n for n in measured if all(math.isfinite(as_number(params[n])) for params in logged_params if n in params)}
 
 
 def _is_measurement(name: str, metrics: Collection[str]) -> bool:

@@ -25,9 +25,18 @@ def test_tags_are_hyperparameters_if_no_run_logged_a_parameter():
         ([{"lr": "0.1"}] * 3, {}),  # nothing varies
         ([{"stage": s} for s in "abc"], {}),  # no number
         ([{"seed": s} for s in "123"], {}),  # no hyperparameter
+        ([{"best_acc": f"0.{s}"} for s in "123"], {}),  # a measurement
+        ([{"build_number": s} for s in "123"], {}),  # no setting
         ([{"lr": "0.1"}, {"lr": "0.2"}, {}], {}),  # not in every run
     ],
 )
 def test_other_tags_are_no_hyperparameters(tags, params):
     study = study_with_tags(tags, **params)
-    assert not any("lr" in t.params for t in study.trials)
+    assert not any(t.params.keys() - params.keys() for t in study.trials)
+    assert not study.decisions
+
+
+def test_tags_beside_hyperparameters_may_be_no_settings():
+    others = {"api_key": "sk-planted", "owner": "alice", "branch": "main", "notes_on_it": "a" * 5000, "elapsed_s": "1"}
+    study = study_with_tags([{"lr": f"{r:g}", **others} for r in RATES])
+    assert {name for t in study.trials for name in t.params} == {"lr"}
