@@ -66,6 +66,26 @@ def test_a_weight_between_two_tasks_counts_as_its_difference_to_one() -> None:
     assert "depend on weight," in finding.message
 
 
+@pytest.mark.parametrize(("trials", "status"), [(2, "quiet"), (3, "fired")])
+def test_two_settings_do_not_show_which_hyperparameter_is_the_weight(trials: int, status: str) -> None:
+    params, recon, kl = parts(trials=trials, points=100)
+    total = [r + p["beta"] * k for p, r, k in zip(params, recon, kl, strict=True)]
+    params = [{"a_rate": p["lr"], "beta": p["beta"]} for p in params]
+    metrics = {"val/loss": total, "val/recon": recon, "val/kl": kl}
+    made = verdict(RULE, make_study(params, metrics, objective="val/loss", direction="minimize"))
+    assert made.status == status
+    assert all("depend on beta," in f.message for f in made.findings)
+
+
+def test_a_large_study_is_judged_by_a_part_of_its_evaluations() -> None:
+    params, recon, kl = parts(trials=600, points=60)
+    total = [r + p["beta"] * k for p, r, k in zip(params, recon, kl, strict=True)]
+    study = make_study(params, {"val/loss": total, "val/recon": recon, "val/kl": kl}, objective="val/loss", space=SPACE)
+    (finding,) = verdict(RULE, study).findings
+    assert "weights depend on beta," in finding.message
+    assert str(finding.evidence[0].rows[0][1]) == "18,000"  # of every second trial
+
+
 @pytest.mark.parametrize("objective", ["val/recon", "val/kl"])
 def test_quiet_for_a_part_of_the_sum(objective: str) -> None:
     """The reconstruction is the loss minus beta times the divergence, but it does not depend on beta."""
