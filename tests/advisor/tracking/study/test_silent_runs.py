@@ -54,7 +54,7 @@ def test_a_study_of_active_runs_says_when_they_would_count(tmp_path):
         study_of_running_runs(tmp_path, [(10, 60, 60), (10, 60, 60)])
 
 
-def statuses_after_a_day(params: list[dict[str, float]], evaluations: list[int], interval: list[int]) -> list[str]:
+def statuses_after_a_day(params: list[dict[str, int]], evaluations: list[int], interval: list[int]) -> list[str]:
     """Return the statuses of running runs that log a training loss every 50 steps. interval: steps between evaluations."""
     ends = [n * every for n, every in zip(evaluations, interval, strict=True)]
     valid = [(i, s * interval[i], 1.0, 100.0 + s) for i, n in enumerate(evaluations) for s in range(1, n + 1)]
@@ -64,18 +64,18 @@ def statuses_after_a_day(params: list[dict[str, float]], evaluations: list[int],
     return [r.status for r in ended.runs]
 
 
-def test_larger_batches_need_fewer_steps_for_an_equal_length():
+def test_larger_batches_need_fewer_steps_for_an_equal_length() -> None:
     params = [{"batch_size": b} for b in (32, 64, 256, 256)]
     statuses = statuses_after_a_day(params, [10, 10, 10, 5], [800, 400, 100, 100])
     assert statuses == ["FINISHED", "FINISHED", "FINISHED", "KILLED"]
 
 
-def test_a_searched_number_of_epochs_is_the_length_of_a_run():
+def test_a_searched_number_of_epochs_is_the_length_of_a_run() -> None:
     params = [{"epochs": e} for e in (10, 30, 100, 100)]
     assert statuses_after_a_day(params, [10, 30, 100, 40], [100] * 4) == ["FINISHED", "FINISHED", "FINISHED", "KILLED"]
 
 
-def test_runs_are_silent_each_by_its_own_times():
+def test_runs_are_silent_each_by_its_own_times() -> None:
     """Points are unsorted, times may be unknown, and a run that logged nothing is not silent."""
     now = 1e6
     runs = [run(0, "RUNNING"), run(1, "SCHEDULED"), run(2), run(3, "RUNNING"), run(4, "RUNNING", started=None)]
