@@ -21,7 +21,7 @@ from advisor.tracking.runs import RunStatus
 DEFAULT_RUN_START_MS = 1_577_836_800_000
 """Start time (2020-01-01) of runs whose source has no dates, in milliseconds since 1970."""
 UNKNOWN_TIME = -1
-_NON_FINITE_PATTERN = re.compile("nan|[+-]?inf(inity)?", re.IGNORECASE)
+_NON_FINITE_PATTERN = re.compile("nan|[+-]?inf(inity)?", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

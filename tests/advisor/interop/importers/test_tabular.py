@@ -69,6 +69,7 @@ def test_json_lines(tmp_path, imported):
         curve = falling(rate, range(0, 60, 2))
         rows = [{"iteration": s, "val": {"loss": v}, "lr": rate, "tag": "x", "on": True, "none": None} for s, v in curve]
         text = "".join(json.dumps(row) + "\n" for row in rows) + '{"iteration": 60, "val": {"loss": NaN}}\n'
+        text += '{"iteration": 61, "val": {"loss": "\u0131nf"}}\n'  # a dotless i, which is no number
         text += '{"iteration": 62, "val": {"loss": -Infinity}}\n{"iteration": 64, "val": {"lo'  # still being written
         (folder / f"r{i}.jsonl").write_text(text)
         expected[f"r{i}"] = {"val/loss": [*curve, (60, math.nan), (62, -math.inf)]}
