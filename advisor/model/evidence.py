@@ -97,7 +97,7 @@ def table(*rows: TableRow) -> FigureEvidence:
 def _value_with_limit(value: MessagePart | float, limit: MessagePart | float | None = None) -> MessagePart | float:
     if limit is None:
         return value
-    return value_with_limit(value, Percent(limit) if isinstance(value, Percent) and isinstance(limit, float) else limit)
+    return value_with_limit(value, Percent(limit) if isinstance(value, Percent) and isinstance(limit, int | float) else limit)
 
 
 def axis_plot(
