@@ -244,7 +244,7 @@ class Study:
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
         """Return the maxima of the logging windows, because means hide spikes, or the metric's curve if none were logged."""
-        window_maxima = self.metric(trial, self.signals.get(signal, "") + ".max")
+        window_maxima = self.metric(trial, self.signals[signal] + ".max") if self.has(signal) else _EMPTY_CURVE
         return window_maxima if len(window_maxima) else self.curve(trial, signal)
 
     def has(self, signal: Signal) -> bool:
