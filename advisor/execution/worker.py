@@ -63,6 +63,7 @@ class _BegunJob:
     training: Training
     log: Path
     deadline: float | None
+    """In seconds since 1970."""
     exit: Exit | None = None
     ended_at: float = 0.0
     record_retry_at: float = 0.0
