@@ -12,7 +12,7 @@ import numpy as np
 
 from advisor import contract
 from advisor.model.reading import Decision
-from advisor.model.space import setting_key, words_of_name
+from advisor.model.space import words_of_name
 from advisor.system import spill
 from advisor.tracking.runs import Experiment, Points, RunStatus
 from advisor.tracking.study import axes, inference
@@ -96,7 +96,7 @@ def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
     logged_names = {name for run in experiment.runs for name in run.params}
     few = set(sorted(logged_names)[:_PARAMETERS_COMPARED_FIRST])
     first_params = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
-    if all(first_params) and len(set(map(setting_key, first_params))) == len(first_params):
+    if all(first_params) and len(set(map(inference.exact_key, first_params))) == len(first_params):
         return []  # the values of the first parameters already differ between all runs
     parsed_params = inference.parse_params([run.params for run in experiment.runs])
     of_seeds = {n for n in logged_names if {"seed", "random"} & set(words_of_name(n)) or inference.is_trial_number(n)}
@@ -105,7 +105,7 @@ def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
         seeds = [(name, run.params[name]) for name in of_seeds & run.params.keys()]
         seeds.append((contract.TAG_SEED, run.tags.get(contract.TAG_SEED, "")))
         if parsed_params[i]:
-            groups.setdefault((setting_key(parsed_params[i]), tuple(sorted(seeds))), []).append(i)
+            groups.setdefault((inference.exact_key(parsed_params[i]), tuple(sorted(seeds))), []).append(i)
     return [group for group in groups.values() if len(group) > 1]
 
 

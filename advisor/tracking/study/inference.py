@@ -92,6 +92,11 @@ def parse_params(
     return [{name: params[name] for name in names if name in params} for params in trials]
 
 
+def exact_key(params: Params) -> str:
+    """Return a key that is equal only for exactly equal settings, unlike `setting_key`, which rounds numbers."""
+    return repr(sorted(params.items()))
+
+
 def logged_same_parameters(logged_params: Sequence[Mapping[str, str]]) -> bool:
     """Return whether all trials logged the same parameters without missing values, so that no parsed one is missing."""
     texts = {text.strip().lower() for params in logged_params for text in params.values()}

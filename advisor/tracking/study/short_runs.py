@@ -12,9 +12,9 @@ import numpy as np
 from scipy import special
 
 from advisor.contract import metric_direction
-from advisor.model.space import BoolArray, FloatArray, Params, SettingKey, is_training_length, setting_key
+from advisor.model.space import BoolArray, FloatArray, Params, is_training_length
 from advisor.model.study import Curve, CurveBlocks
-from advisor.tracking.study import axes, from_params
+from advisor.tracking.study import axes, from_params, inference
 from advisor.tracking.study.objective_costs import ObjectiveCosts
 
 _MAX_SHORT_TRIAL_LENGTH = 0.95
@@ -132,10 +132,9 @@ def _ends_are_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
 class _ContinuedTrials:
     def __init__(self, costs: ObjectiveCosts, params: Sequence[Params]) -> None:
         self._curves = [c.finite for c in costs.curves]
-        groups: defaultdict[SettingKey, list[int]] = defaultdict(list)
-        for trial, setting in enumerate(params):
-            groups[setting_key(setting)].append(trial)
-        groups.pop((), None)
+        groups: defaultdict[str, list[int]] = defaultdict(list)
+        for trial, setting in ((i, p) for i, p in enumerate(params) if p):
+            groups[inference.exact_key(setting)].append(trial)
         self._repeats = {trial: group for group in groups.values() if len(group) > 1 for trial in group}
         self._others: dict[int, FloatArray] = {}
 

@@ -51,6 +51,11 @@ def test_other_runs_are_not_joined(first, second, rate):
     assert not [d for d in study.decisions if "continue" in d.text]
 
 
+def test_large_numbers_that_differ_in_the_last_digit_are_other_settings():
+    parts = [("KILLED", 1, range(1, 9)), ("FINISHED", 1, range(1, 21)), *OTHERS]
+    assert len(_study(parts, lambda i: {"shard": 123456780 + min(i, 2)}).trials) == 4
+
+
 def test_repeats_whose_steps_are_times_are_not_joined():
     base = 1_700_000_000
     parts = [("FINISHED", 1 + i // 2, range(base + 20 * i, base + 20 * i + 15)) for i in range(10)]
