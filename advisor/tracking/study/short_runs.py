@@ -208,7 +208,7 @@ def _fit_patience(
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the patience that ended most of the short trials, with all trials that it ended, if it explains enough of them.
     waits: for each trial, the evaluations without improvement."""
-    waits_at_end = [waits[t][-1] for t in trials if is_short[t]]
+    waits_at_end = [waits[t][-1] if waits[t] else -1 for t in trials if is_short[t]]  # -1: it did not log the metric
     patience, fitting = Counter(waits_at_end).most_common(1)[0]
     within_patience = sum(max(w, default=0) <= patience for w in waits)
     explained_share = min(fitting / len(waits_at_end), within_patience / len(waits))

@@ -59,6 +59,16 @@ def test_early_stopping_may_watch_another_metric():
     assert study.trials[0].reason == "it ended 2 evaluations after its best val/loss"
 
 
+def test_a_short_trial_may_lack_the_metric_that_stopped_others():
+    lengths, best = [6, 8, 11, 14, 20], [4, 6, 9, 12, 19]
+    of_loss = [6, 0, 11, 14, 28]  # as many as of the accuracy
+    loss = curves(of_loss, lambda i, s: abs(s - best[i]) / 20)
+    accuracy = curves(lengths, lambda i, s: s / 100 + 0.01 * i)
+    runs = [run(i, lr=i + 1) for i in range(5)]
+    study = study_of(runs, val__loss=loss, val__accuracy=accuracy, objective="val/accuracy")
+    assert len(statuses(study)) == 5
+
+
 def test_the_minimum_improvement_that_explains_the_most_ends_counts():
     """Each trial stops 3 evaluations after its last improvement by more than 1e-3; trial 4 still improves by less."""
 
