@@ -32,7 +32,7 @@ class GateQuestion:
     at_most: Sequence[str] = ()
     at_least: Sequence[str] = ()
     allow: Collection[str] = ()
-    """Kinds of budget (of `fairness.BUDGET_TOLERANCES`) of which the candidate may use more than the incumbent."""
+    """Budgets that the candidate may exceed: kinds in `fairness.BUDGET_TOLERANCES`, compared with the incumbent."""
     alone: bool = False
     """True if no other question is asked about the experiment, so that significance levels need no correction."""
     max_seeds: int = MAX_RUNS_PER_SETTING

@@ -107,7 +107,7 @@ class StudyReader:
 
 
 def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment]]:
-    """Group the studies into lineages, in the order of their experiments: rounds of which each was derived from the last."""
+    """Group the studies into lineages, in the order of their experiments. Each round continues the one before."""
     studies = [p for p in places if find_study(places, p.study) is p]
     groups: dict[str, list[StudyInExperiment]] = {}
     for place in studies:

@@ -67,7 +67,7 @@ class SidecarCurves:
     parts: tuple[SidecarPart, ...]
 
     def covers_store(self, metric: str, last_ms: int) -> bool:
-        """Return whether the sidecars hold all points of `metric` in the store, the last of which has the time `last_ms`."""
+        """Return whether the sidecars hold all points of `metric` in the store. last_ms: time of the store's last point."""
         covered_step = -1
         for part in self.parts:
             if part.from_step > covered_step + 1:
