@@ -1,5 +1,3 @@
-"""Implements the rule `objective-varies`."""
-
 from __future__ import annotations
 
 import math
@@ -28,7 +26,6 @@ _MAX_HYPERPARAMETERS = 6
 _MAX_TRIALS, _MAX_EVALUATIONS = 500, 20_000
 """Maximum numbers of trials and of evaluations to compare; in larger studies, they are taken at equal intervals."""
 _LOSS_WORDS = frozenset("loss contrastive infonce nce ntxent".split())
-_PART_WORDS = _LOSS_WORDS | frozenset("kl kld recon reconstruction nll bce ce mse mae penalty".split())
 _TEMPERATURE_WORDS = frozenset(("temperature", "temp"))
 _WEIGHT_ACTION = (
     "Compare trials by a sum of {parts} with the same weights in all trials, or by another metric that does not depend on "
@@ -96,7 +93,6 @@ class ObjectiveVaries(Rule):
             "curve-step-variance",
             "eval-size",
         ),
-        shares="study",
         because="The objective is a different quantity in each trial, so the ranking of the trials says little about their models.",
     )
 
@@ -122,7 +118,7 @@ class ObjectiveVaries(Rule):
 
     def _find_weighted_sum(self, study: Study, trials: Sequence[Trial]) -> _WeightedSum | None:
         evaluations = _read_evaluations(study, trials, self.metrics)
-        names = list(evaluations.settings)[:_MAX_HYPERPARAMETERS]
+        names = list(evaluations.settings)
         candidates = [[name] for name in names] + ([names] if len(names) > 1 else [])
         sums = (self._fit_sum(evaluations, candidate) for candidate in candidates)
         return next((total for total in sums if total is not None), None)
@@ -143,12 +139,13 @@ class ObjectiveVaries(Rule):
                 parts = others
         needed = [n for n in weights if data.remainder(parts, [m for m in weights if m != n]) > self.effect * scale]
         fixed = data.remainder(list(data.parts), []) / scale
-        if not needed or fixed <= self.effect or data.remainder(parts, needed) > self.rounding * scale:
+        remainder = data.remainder(parts, needed)
+        if not needed or fixed <= self.effect or remainder > self.rounding * scale:
             return None
         contributions = data.contributions(parts, needed)
         if contributions.min() < -self.rounding * scale and contributions.max() > self.rounding * scale:
             return None
-        return _WeightedSum(tuple(parts), tuple(needed), points, data.remainder(parts, needed) / scale, fixed)
+        return _WeightedSum(tuple(parts), tuple(needed), points, remainder / scale, fixed)
 
     def _report_sum(self, study: Study, trials: Sequence[Trial], total: _WeightedSum) -> Finding:
         text = (

@@ -42,9 +42,8 @@ class Tracking(Rule):
     explains = (
         Relation(
             rules=("adopt",),
-            shares="study",
             because="Without logged hyperparameters, runs with different settings look like repeats.",
-            cause_at="somewhere",
+            min_severity="critical",
         ),
     )
 
