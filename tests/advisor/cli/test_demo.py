@@ -35,7 +35,7 @@ def test_the_demo_trains_two_rounds_that_are_recorded_as_studies(tmp_path, monke
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no process groups with signals")
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C is a console event there")
 def test_ctrl_c_ends_the_demo_without_training_the_trials_that_wait(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     command = [*ADVISOR, "demo", "--out", "out", "--trials", "200"]

@@ -61,7 +61,7 @@ def test_a_next_study_that_changes_nothing_has_no_rows() -> None:
 
 
 def test_a_range_that_a_model_narrowed_further_states_the_reason() -> None:
-    """The finding counts good trials; some lie outside the narrower range."""
+    """The finding counts good trials, some of which lie outside the narrower range."""
     cut = SetRange(parameter="learning_rate", low=1e-4, high=0.01, scale="log", why="The good trials lie between 1e-4 and 0.01")
     rate = found("rate", "sampling", cut, subject="learning_rate", action="Narrow the rate.")
     report = make_report(make_study(12, dense=False), [rate])

@@ -20,7 +20,7 @@ HOUR_S = 3600.0
 
 
 def study_of_running_runs(folder: Path, runs: list[tuple[int, float, float]]) -> Study:
-    """Return a study of runs that MLflow calls running. runs: (steps, pause between values in s, silence in s)."""
+    """Return a study of runs that nobody ended, from a real store. runs: (steps, pause between values, silence), in seconds."""
     uri = f"sqlite:///{folder}/mlflow.db"
     client = MlflowClient(uri)
     experiment = client.create_experiment("e")
@@ -40,7 +40,7 @@ def test_runs_that_nobody_ended_count_as_ended_when_they_are_silent(tmp_path):
     assert [t.status for t in study.trials] == ["complete", "complete", "stopped", "running"]
     (decision,) = [d.text for d in study.decisions if "MLflow calls running" in d.text]
     assert decision.startswith(
-        "3 runs that MLflow calls running logged nothing for over 1 h and count as ended, 1 of them as killed because it is shorter"
+        "3 runs that MLflow calls running logged nothing for over 1 h and count as ended, 1 of them before"
     )
 
 

@@ -7,8 +7,6 @@ from promise import studies
 from studies import make_study, verdict
 
 from advisor.computed.pipeline.reproduction import reproduction_facts
-from advisor.engine.judge import judge
-from advisor.engine.registry import load_rules
 
 RULE = "tracking"
 WHOLE = {
@@ -111,11 +109,3 @@ def test_seeds_commits_or_few_trials_need_no_hyperparameters():
         make_study([{}] * 2, {"val/loss": losses["val/loss"][:2]}),
     ):
         assert not any(f.severity == "critical" for f in verdict(RULE, made).findings)
-
-
-def test_missing_hyperparameters_explain_repeats_that_disagree():
-    losses = [[1.0, loss] for loss in (*np.linspace(0.5, 0.51, 7), 0.9)]
-    verdicts = {v.rule: v for v in judge(make_study([{}] * 8, {"val/loss": losses}), load_rules())}
-    (effect,) = verdicts["adopt"].findings
-    assert effect.explained_by is not None
-    assert effect.explained_by.rule == RULE

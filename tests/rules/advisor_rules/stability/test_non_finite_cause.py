@@ -101,8 +101,9 @@ def test_a_damaged_record_counts_as_none(text: str) -> None:
 @pytest.mark.parametrize(
     "facts",
     [
-        # without the names of the bad tensors
-        {"parameters": {"tensors": 4, "bad": 1, "first": [{"name": "a.weight", "bad": 1}]}},
+        {
+            "parameters": {"tensors": 4, "bad": 1, "first": [{"name": "a.weight", "bad": 1}]}
+        },  # without the names of the bad ones
         {"optimizers": [{"class": "SGD", "groups": [{"lr": 10**400}]}]},
         {"start": [{"name": "a", "rms": 1.0, "shape": [4, -4]}]},
     ],
