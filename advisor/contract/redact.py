@@ -87,11 +87,14 @@ def _alternatives_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=2)
 def _environment_secrets_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
-    passwords = {value: _split_address(value)[1].partition(":")[2] for _, value in environment}
-    secrets = (v.strip() if _SECRET_VARIABLE_PATTERN.search(name) else passwords[v] for name, v in environment)
+    secrets = (v.strip() if _SECRET_VARIABLE_PATTERN.search(name) else _password_in(v) for name, v in environment)
     forms = {form for secret in secrets for form in _forms_of_secret(secret)}
     ordered = sorted((value for value in forms if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value))
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, ordered))})(?!\w)") if ordered else None
+
+
+def _password_in(address: str) -> str:
+    return _split_address(address)[1].partition(":")[2]
 
 
 def _forms_of_secret(secret: str) -> set[str]:

@@ -22,8 +22,7 @@ MIN_STUDIES_FOR_RATE = 10
 
 @dataclass(frozen=True)
 class MeasuredCounts:
-    """Number of labelled studies of one size group in which a rule fired. Near-identical studies share the weight of one study,
-    so counts can be fractional."""
+    """Number of labelled studies of one size group in which a rule fired; near-identical studies count once."""
 
     rule: str
     trials: str

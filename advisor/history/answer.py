@@ -32,7 +32,7 @@ class GateQuestion:
     at_most: Sequence[str] = ()
     at_least: Sequence[str] = ()
     allow: Collection[str] = ()
-    """Budgets that the candidate may exceed: kinds in `fairness.BUDGET_TOLERANCES`, compared with the incumbent."""
+    """Kinds of budget (keys of `fairness.BUDGET_TOLERANCES`) in which the candidate may exceed the incumbent."""
     alone: bool = False
     """True if no other question is asked about the experiment, so that significance levels need no correction."""
     max_seeds: int = MAX_RUNS_PER_SETTING

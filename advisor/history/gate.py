@@ -111,13 +111,14 @@ def _worthwhile_gain(text: str | None, case: GateCase) -> float:
     return gain
 
 
-def _build_sequential_test(case: GateCase, floor: NoiseFloor, worthwhile: float, kept: int) -> SequentialTest:
+def _build_sequential_test(case: GateCase, floor: NoiseFloor, worthwhile: float, kept_count: int) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = SignificanceLevels.single_question_levels(error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY)
     else:
         numbers = positions_in_loop(case.all_settings, case.candidate)
-        levels = SignificanceLevels.in_loop_levels(*numbers, kept, error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY)
+        error, miss = MAX_WRONGLY_KEPT_SHARE, MAX_MISS_PROBABILITY
+        levels = SignificanceLevels.in_loop_levels(*numbers, kept_count, error=error, miss=miss)
     # Leave out the first run of a setting, even without a result: the setting may have been selected because of this run.
     unselected = costs[1:] if case.candidate.runs_with_result[0] is case.candidate.trials[0] else costs
     unselected = unselected if len(case.candidate.trials) > 1 else unselected[:0]

@@ -36,7 +36,7 @@ AxisScale = Literal["linear", "log", "reverse-log"]
 
 
 def setting_key(params: Params) -> SettingKey:
-    """Return a key that is equal for equal settings. Text and 32-bit floats keep seven significant digits."""
+    """Return a key that is equal for equal settings. Numbers are rounded to seven significant digits, as 32-bit floats are."""
     is_number = {n: isinstance(v, int | float) and not isinstance(v, bool) for n, v in params.items()}
     return tuple(sorted((n, f"{float(v):.7g}" if is_number[n] else str(v)) for n, v in params.items()))
 
@@ -191,7 +191,7 @@ class Domain(BaseModel):
         return bool(self.allows_each([value])[0])
 
     def allows_each(self, values: Sequence[HyperparameterValue]) -> BoolArray:
-        """Return a mask, (n,), of the logged values that the domain contains; see `allows_logged_value`."""
+        """Return a mask, shape (n,), of the logged values that the domain contains, apart from rounding and letter case."""
         if self.numeric:
             positions = self.to_positions(values)
             return np.asarray((positions >= -RELATIVE_VALUE_TOLERANCE) & (positions <= 1 + RELATIVE_VALUE_TOLERANCE))

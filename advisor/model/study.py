@@ -279,8 +279,8 @@ class Study:
         return max(last, round(planned_steps)) if is_known and math.isfinite(planned_steps) else last
 
     def cut_short(self, trial: Trial) -> bool:
-        """Return True if the trial was pruned, stopped early or evaluated for less than 90 % of its plan or, without one,
-        `stopped`."""
+        """Return True if the trial was pruned or stopped early, or was evaluated for less than 90 % of its planned steps. If the
+        planned steps are unknown, the status `stopped` decides."""
         if trial.status in ("pruned", "early_stopped"):
             return True
         evaluated_steps = self.cost_curve(trial).steps

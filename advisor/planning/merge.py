@@ -99,9 +99,10 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     unsized = frozenset(merger.specs[i].study for i in merger.drafted_indices)
     specs = tuple(with_training_lengths(study, spec) for spec in per_optimizer.divide_by_optimizer(merger.specs))
     if not merger.has_critical_pipeline_fault:
-        kept, whole = merger.draft.rule_by_part.keys(), merger.specs
-        kept_by_spec = [(s, kept | per_optimizer.usual_rate_range_parts(study, whole, s)) for s in specs]
-        specs = tuple(with_range_for_batch_size(study, with_narrower_ranges(study, s, parts)) for s, parts in kept_by_spec)
+        parts = merger.draft.rule_by_part.keys()
+        parts_to_keep = [parts | per_optimizer.usual_rate_range_parts(study, merger.specs, spec) for spec in specs]
+        narrower = (with_narrower_ranges(study, s, keep) for s, keep in zip(specs, parts_to_keep, strict=True))
+        specs = tuple(with_range_for_batch_size(study, spec) for spec in narrower)
     stop_reason = ""
     if len(specs) == 1:
         replacement, stop_reason = stop_if_settled(study, verdicts, rules, specs[0])

@@ -44,8 +44,7 @@ def with_narrower_ranges(study: Study, spec: StudySpec, keep: Collection[SpecPar
     too wide. Probes, studies with listed settings and studies after an adaptive search keep all ranges. A learning-rate range
     also stays unchanged if the next study is the first to vary momentum, because good learning rates depend on momentum. keep:
     parts of the study file that findings set, such as the end of a range. If findings narrowed one end of a range, trials may
-    still narrow the range further. If a finding moved an end beyond the tried range, all ranges stay
-    unchanged."""
+    still narrow the range further. If a finding moved an end beyond the tried range, all ranges stay unchanged."""
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
     new_names = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())
@@ -76,7 +75,7 @@ def with_narrower_ranges(study: Study, spec: StudySpec, keep: Collection[SpecPar
 def _exceeds_tried_range(study: Study, spec: StudySpec, name: str) -> bool:
     """Return whether the range of the next study extends beyond the range that `study` searched."""
     now, tried = spec.parameters[name], round_inferred_range(study, name)
-    return now.numeric and tried.numeric and not all(tried.contains(end) for end in (now.low, now.high) if end is not None)
+    return now.numeric and tried.numeric and not all(map(tried.contains, now.ends))
 
 
 def _limit_ends_to_findings(
@@ -162,15 +161,14 @@ def wider_rate_range(study: Study, spec: StudySpec) -> SetRange | None:
         if side is None or getattr(now, side) != getattr(start, side):
             continue
         extended = extension.extend_range(study, name, side, 0.0)
-        if extended is None or now.low is None or now.high is None:
+        if extended is None:
             continue
         # Move the end only by the minimum factor, because no trial shows how far beyond it the best value lies.
-        (moved, _), low, high = extended, now.low, now.high
+        (lowest, highest), (low, high) = extended[0], now.ends
         if side == "low":
-            nearer = round_significant(low / extension.MIN_EXTENSION_FACTOR, 2) if low > 0 else moved[0]
-            low = max(moved[0], nearer)
+            low = max(lowest, round_significant(low / extension.MIN_EXTENSION_FACTOR, 2)) if low > 0 else lowest
         else:
-            high = min(moved[1], round_significant(high * extension.MIN_EXTENSION_FACTOR, 2))
+            high = min(highest, round_significant(high * extension.MIN_EXTENSION_FACTOR, 2))
         why = (
             f"At least {MIN_BEST_SETTINGS_AT_END} of the best {N_BEST_SETTINGS} settings lie in the {side}est third of the range "
             f"of {name}, including the best one, so a better value may lie beyond this end of the range"

@@ -34,8 +34,15 @@ SPACE_STAGE: Stage = ("infeasible", "boundary", "sampling")
 _TRAINING_LENGTH_STAGE: Stage = ("steps",)
 REGULARISATION_STAGE: Stage = ("regularisation",)
 
-STAGES: tuple[Stage, ...] = (("pipeline",), STABILITY_STAGE, SPACE_STAGE, _TRAINING_LENGTH_STAGE, REGULARISATION_STAGE)
-STAGES += (("efficiency",), ("exploitation",))
+STAGES: tuple[Stage, ...] = (
+    ("pipeline",),
+    STABILITY_STAGE,
+    SPACE_STAGE,
+    _TRAINING_LENGTH_STAGE,
+    REGULARISATION_STAGE,
+    ("efficiency",),
+    ("exploitation",),
+)
 
 
 def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:

@@ -107,7 +107,7 @@ class StudyReader:
 
 
 def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment]]:
-    """Group the studies into lineages, in the order of their experiments. Each round continues the one before."""
+    """Group the studies into lineages: sequences of rounds, each derived from the one before. Experiments keep their order."""
     studies = [p for p in places if find_study(places, p.study) is p]
     groups: dict[str, list[StudyInExperiment]] = {}
     for place in studies:

@@ -77,13 +77,12 @@ def diagnosed_trials(study: Study) -> tuple[tuple[Trial, Diagnosis], ...]:
 def diagnose(record: AutopsyRecord) -> Diagnosis:
     """Raises DamagedAutopsyError if the record contains impossible values."""
     try:
-        results = (check(record) for check in _DIAGNOSTIC_CHECKS)
-        diagnosis = next((d for d in results if d is not None), None) or _unknown_cause(record)
+        found = next((d for check in _DIAGNOSTIC_CHECKS if (d := check(record)) is not None), None) or _unknown_cause(record)
     except (ArithmeticError, LookupError, ValueError) as error:
         raise DamagedAutopsyError(error) from None
     # Names in a record may be of any length.
-    explanation, advice = (shorten(text, MAX_SENTENCE_CHARS) for text in (diagnosis.explanation, diagnosis.advice))
-    return replace(diagnosis, explanation=explanation, advice=advice)
+    explanation, advice = (shorten(text, MAX_SENTENCE_CHARS) for text in (found.explanation, found.advice))
+    return replace(found, explanation=explanation, advice=advice)
 
 
 # The batch.

@@ -1,7 +1,7 @@
 """Saves on disk how training processes ended, so that no such exit record is lost if the tracking store or a launcher fails.
 
-A launcher holds a file lock while some of its exit records are not in MLflow. The next launcher delivers records that it
-leaves."""
+A launcher holds a file lock while some of its exit records are not in MLflow. If it ends too early, the next launcher
+delivers these records."""
 
 from __future__ import annotations
 

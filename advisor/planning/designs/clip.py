@@ -10,9 +10,9 @@ best learning rate is close to rates that fail. Numbers in the request: `p90` an
 *What.* The clipping threshold becomes a nuisance parameter of the next study, with a log range. The range lies around the 90th
 percentile of the gradient norms, from their median. If training is unstable although gradients are clipped, the study searches
 smaller thresholds. A threshold that clips more than half of all updates has the effect of a lower learning rate, so the low end
-is never below the median norm. If a threshold that clips most updates is raised, the learning-rate range moves down, which
-keeps the length of updates the same. Its high end lies a decade above the rate that does so, because unclipped updates shrink
-with the gradients."""
+is never below the median norm. If a threshold that clips most updates is raised, the learning-rate range moves down, so that
+updates keep their length. The high end of the new learning-rate range lies a decade above the rate that keeps this length,
+because unclipped updates shrink with the gradients."""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ def first_study_per_optimizer(request: FirstStudyRequest, chooser: str) -> list[
     for value in options:
         optimizer = optimizers.optimizer_in_value(value) or request.optimizer
         foreign = _other_optimizers_parameters(request.parameters, HYPERPARAMETERS_BY_OPTIMIZER[optimizer])
-        kept = {n: p for n, p in request.parameters.items() if n != chooser and n not in foreign}
-        parameters = {chooser: Parameter(role="fixed", value=value, why=why), **kept}
+        own = {n: p for n, p in request.parameters.items() if n != chooser and n not in foreign}
+        parameters = {chooser: Parameter(role="fixed", value=value, why=why), **own}
         trials = max(request.trials // len(options), MIN_SEARCH_TRIALS)
         spec = first_study_of_project(replace(request, optimizer=optimizer, trials=trials, parameters=parameters))
         goal = _optimizer_goal(spec, value, options)

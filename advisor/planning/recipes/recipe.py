@@ -140,9 +140,9 @@ def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec
     if not own:
         return spec
     names_other_rate = any(is_learning_rate(name) for name in own)
-    kept = {n: p for n, p in spec.parameters.items() if not (names_other_rate and is_learning_rate(n))}
+    of_recipe = {n: p for n, p in spec.parameters.items() if not (names_other_rate and is_learning_rate(n))}
     explained = {n: p.model_copy(update={"why": roles.reason_for_role(n, p.role, "set by the user")}) for n, p in own.items()}
-    parameters = {**kept, **explained}
+    parameters = {**of_recipe, **explained}
     if not any(p.searched for p in parameters.values()):
         raise AdvisorError("everything is fixed, nothing is left to tune; remove a --fix or add --tune NAME=LOW..HIGH")
     is_same_space = {n for n, p in parameters.items() if p.searched} == set(spec.searched) - set(own)

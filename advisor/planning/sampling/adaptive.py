@@ -37,7 +37,7 @@ refined once with each of these standard deviations."""
 _ABSENT_POSITION = 0.5
 """Position of a trial on the axis of a hyperparameter that the trial lacks."""
 _OUTSIDE_STEP_SD = 0.2
-"""Standard deviation, in ranges, of the random steps along the other axes if a point lies outside its range on one."""
+"""Standard deviation, in ranges, of the random steps along the other axes if a point lies outside the range of one axis."""
 _PREDICTED_FAILURE_THRESHOLD = 0.5
 """Minimum value of the predicted failure indicator (0 for a result, 1 for a failure) at which a trial is predicted to fail."""
 _MIN_FAILURE_SD = 0.05
@@ -212,7 +212,7 @@ class SearchAxes:
         return quasirandom.trial_at_position(self.spec, [min(max(float(at[n]), 0.0), 1 - 1e-12) for n in sorted(at)])
 
     def axis_columns(self, points: FloatArray) -> list[FloatArray]:
-        """Return one column of positions for each axis. It is `_ABSENT_POSITION` for an unmet condition."""
+        """Return one column of positions for each axis. If its condition is not met, the position is `_ABSENT_POSITION`."""
         columns: dict[str, FloatArray] = {}
         for name, column in zip(self.names, points.T, strict=True):
             is_absent = np.zeros(len(column), dtype=np.bool_)

@@ -67,7 +67,7 @@ class SidecarCurves:
     parts: tuple[SidecarPart, ...]
 
     def covers_store(self, metric: str, last_ms: int) -> bool:
-        """Return whether the sidecars hold all points of `metric` in the store. last_ms: time of the store's last point."""
+        """Return whether the sidecars hold all points of `metric` in the store. last_ms: time of the last point in the store."""
         covered_step = -1
         for part in self.parts:
             if part.from_step > covered_step + 1:

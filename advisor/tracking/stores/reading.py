@@ -15,8 +15,9 @@ from advisor.tracking.stores.lookup import ExperimentListing
 from advisor.tracking.study.probes import exclude_report_runs
 
 Store: TypeAlias = SqlTrackingStore | ClientStore
-"""A reader for an MLflow store. All methods raise AdvisorError and return experiments oldest first: `experiments` also deleted
-ones, `study_files` (name, tags, at least those of study files) of active ones, and `read` one; see `read_experiment`."""
+"""A reader for an MLflow store. All methods raise AdvisorError. `experiments` lists all experiments, also deleted ones.
+`study_files` returns (name, tags) of the active experiments; the tags include those of study files. Both return the oldest
+experiment first. `read` returns one experiment; see `read_experiment`."""
 
 
 def open_store(location: StoreLocation) -> Store:

@@ -181,8 +181,8 @@ class PostgresDatabase(ServerDatabase):
 
     @cached_property
     def _connections(self) -> list[PostgresDatabase]:
-        """Connections to the same snapshot, beside this one as many as the server's parallel workers per query, or fewer if the
-        server refuses them or does not share snapshots."""
+        """This connection and others to the same snapshot, at most one for each of the server's parallel workers per query. There
+        are fewer if the server refuses them or does not share snapshots."""
         import psycopg
 
         connections = [self]

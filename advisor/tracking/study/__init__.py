@@ -1,1 +1,1 @@
-"""Converts an MLflow experiment to a study: `assemble` combines the other modules; each module makes one decision."""
+"""Converts an MLflow experiment to a study: `assemble` combines the other modules, each of which makes one decision."""

@@ -119,9 +119,9 @@ def _measures_cost(study: Study, name: str) -> bool:
 
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
-    """Return (metric, sign of its cost) for metrics on the objective's data split that tell a better direction. Not among them
-    are metrics of a language model's own predictions, and in preference training the loss and the rewards of answers, which are
-    functions of the same margin."""
+    """Return (metric, sign of its cost) for metrics on the objective's data split that tell a better direction. Metrics of
+    a language model's own predictions are excluded. In preference training, so are the loss and the rewards of answers, because
+    they are functions of the same margin."""
     own = study.spec.objective.metric
     split = metric_direction.split_of_metric(own)
     metrics_by_quantity: dict[tuple[str, ...], tuple[str, int]] = {}

@@ -1,4 +1,4 @@
-"""Joins runs that continue an interrupted run, for example after preemption, which else count as repeats of a setting."""
+"""Joins runs that continue an interrupted run, for example after preemption. Otherwise, they would count as repeats."""
 
 from __future__ import annotations
 
@@ -74,9 +74,12 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
 
 
 def _is_continuation(earlier: _TrialPart, later: _TrialPart, usual_first_step: int, longest: int) -> bool | None:
-    """Return None if `later` does not continue `earlier`, else whether `later` counts its steps from zero. It continues any run
-    whose last step precedes its first, which is beyond `usual_first_step`. It continues a killed run if it repeats the training
-    and reaches a later step, or counts from zero and together they are as long as the longest run."""
+    """Return None if `later` does not continue `earlier`, else whether `later` counts its steps from zero.
+
+    If `later` starts beyond `usual_first_step`, `later` continues `earlier` if its steps begin at most `_MAX_GAP_INTERVALS` after
+    the last step of `earlier` and end later. Otherwise, only a killed run is continued: by a run that repeats the training and
+    reaches the same step, or by a run that counts from zero if both together are as long as the longest run.
+    """
     if later.started < earlier.ended:
         return None
     interval = max(earlier.step_interval, later.step_interval)

@@ -33,8 +33,9 @@ _MAX_P_VALUE = 0.01
 def find_launch_failures(
     runs: Sequence[Run], blocks: CurveBlocks, errors: Mapping[int, str], crashed: Iterable[int]
 ) -> list[int]:
-    """Return the crashed trials that logged nothing and have an error of the program, its command line or its machine, or have
-    the same `advisor run` command as no trial that logged something. errors: logged error texts by trial index."""
+    """Return the crashed trials that logged nothing because of the program, its command line or its machine. Either the error
+    shows this, or no trial with the same `advisor run` command logged anything, while trials with other commands did. errors:
+    logged error texts by trial index."""
     is_silent = ~has_training_metrics(blocks, len(runs))
     commands = [_command_fingerprint(run) for run in runs]
     successes = {command for command, nothing in zip(commands, is_silent, strict=True) if command is not None and not nothing}

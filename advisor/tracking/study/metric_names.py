@@ -29,9 +29,10 @@ def is_window_or_system_metric(name: str) -> bool:
 
 def guess_objective(counts: Mapping[str, int]) -> str | None:
     """Return the most likely objective among metrics that tell the better direction. counts: trials that logged each metric.
-    Preferred are validation to test, then reported quantities (accuracy) to losses, and those to an entropy or the accuracy of
-    single tokens, then curves to best values so far, then more trials, then a loss to its parts. Without validation and test
-    metrics, return the only metric without a split in its name that training does not minimise, or else the only one, if any."""
+    Validation metrics come before test metrics, then reported quantities (accuracy) before losses, and losses before an entropy
+    or the accuracy of single tokens, then curves before best values so far, then metrics of more trials, then a whole loss
+    before its parts. Without validation and test metrics, return the only metric without a split in its name that training does
+    not minimise, or else the only one, if any."""
     directed_metrics = [m for m in counts if direction_of_metric(m) and may_measure_quality(m)]
     candidates = [m for m in directed_metrics if split_of_metric(m) in ("valid", "test")]
     if not candidates:

@@ -4,7 +4,7 @@ are no better than one after the same steps."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -28,8 +28,8 @@ _MAX_CHANCE_LEVEL_DISTANCE = 0.05
 def find_trials_on_plateaus(
     costs: ObjectiveCosts, trials: Sequence[int], chance: float | None, min_distance: float
 ) -> dict[int, str]:
-    """Return the trials that never left a plateau, with a clause about each. A plateau is a level of guessing, a level that
-    several trials share, or an exact constant. min_distance: minimum distance of a plateau from the best result."""
+    """Return the trials that never left a plateau (a level of guessing, of several trials, or an exact constant), each with a
+    clause about it. min_distance: minimum distance of a plateau from the best result."""
     results = [float(costs.curves[t].finite.values.min()) for t in trials]
     if not results:
         return {}
@@ -72,11 +72,17 @@ def _do_other_trials_beat_plateau(
     failed: Mapping[int, str],
     levels: Mapping[int, float],
 ) -> bool:
-    """Return whether at least half of the other trials that trained as long are better than the best plateau. If most of them
-    are no better, the plateau is a usual result, such as the share of the most frequent class in imbalanced data."""
-    limit, steps = _limit_and_steps_of_plateaus(costs, [t for t in failed if t in levels], levels, min(results))
+    """Return whether most of the other trials became better than the best plateau after the same number of steps.
+
+    If most of them learned something but are no better, the plateau is a usual result, such as the share of the most frequent
+    class in imbalanced data. Its trials must then not rank below trials with worse results.
+    """
+    plateaus = [t for t in failed if t in levels]
+    level = min((levels[t] for t in plateaus), default=math.inf)
+    steps = max((costs.curves[t].finite.steps[-1] for t in plateaus), default=0)
     pairs = zip(trials, results, strict=True)
     others = [r for t, r in pairs if t not in failed and costs.curves[t].finite.steps[-1] >= steps]
+    limit = level - MIN_LEARNED_IMPROVEMENT * (level - min(results))
     return 2 * sum(result < limit for result in others) >= len(others)
 
 
@@ -90,24 +96,14 @@ def _find_trials_no_better_than_plateau(
     """Return trials with noisier curves that are no better than trials on a plateau after the same steps. results: lowest cost
     of each trial; levels: costs of the plateaus."""
     best, more = min(results), dict[int, str]()
-    limit, steps = _limit_and_steps_of_plateaus(costs, plateau_trials, levels, best)
+    limit = min((levels[t] - MIN_LEARNED_IMPROVEMENT * (levels[t] - best) for t in plateau_trials), default=math.inf)
+    steps = max((costs.curves[t].finite.steps[-1] for t in plateau_trials), default=0)
     for trial, result in zip(trials, results, strict=True):
         curve = costs.curves[trial].finite
         is_as_long = trial not in plateau_trials and curve.steps[-1] >= steps
         if is_as_long and result >= limit and not has_curve_fallen(curve.values, limit - best):
             more[trial] = f"{costs.metric} gets no better than in trials that never leave a plateau"
     return more
-
-
-def _limit_and_steps_of_plateaus(
-    costs: ObjectiveCosts, plateau_trials: Collection[int], levels: Mapping[int, float], best: float
-) -> tuple[float, int]:
-    """Return (cost below which a result is clearly better than the best plateau, last step of the longest plateau)."""
-    if not plateau_trials:
-        return math.inf, 0
-    level = min(levels[t] for t in plateau_trials)
-    steps = max(int(costs.curves[t].finite.steps[-1]) for t in plateau_trials)
-    return level - MIN_LEARNED_IMPROVEMENT * (level - best), steps
 
 
 def longest_temporary_plateau(curves: Sequence[Curve], level: float, error: float) -> int:

@@ -23,8 +23,7 @@ _INTERRUPTED_TRIAL_P_VALUES = 0.1, 0.5
 """Maximum p-values (usually; at rungs or right after an evaluation) for pruning of trials that were killed or failed without an
 error. The usual one is the share of studies in which crashes are mistaken for pruning."""
 _FINISHED_TRIAL_P_VALUES = 0.001, 0.5
-"""Maximum p-values (usually; at rungs) for pruning of trials that ended normally. They are low because few such trials were
-pruned."""
+"""Maximum p-values (usually; at rungs) for pruning of trials that ended normally. Few such trials were pruned."""
 _SEARCHED_LENGTH_P_VALUES = 0.001, 0.05
 """Maximum p-values for trials that ended normally if a hyperparameter sets the length of training."""
 _MAX_RUNG_P_VALUE = 0.001

@@ -1,4 +1,4 @@
-"""Counts silent runs as ended. MLflow calls them running, because their process was killed or their code did not end them."""
+"""Ends runs that MLflow calls running but that log nothing any more: nobody ended them, or their process was killed."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def end_silent_runs(experiment: Experiment, now: float | None = None) -> tuple[E
     for i in silent_runs:
         runs[i] = replace(runs[i], status="FINISHED" if is_complete[i] else "KILLED")
     killed = sum(runs[i].status == "KILLED" for i in silent_runs)
-    shorter = (
-        f", {killed} of them as killed because {'it is' if killed == 1 else 'they are'} shorter than others" if killed else ""
-    )
+    shorter = f", {killed} of them before the step that others reached" if killed else ""
     hours = f"{MIN_SILENCE_S / 3600:.0f} h"
     text = (
         f"{count(len(silent_runs), 'run')} that MLflow calls running logged nothing for over {hours} and count as ended{shorter}. "

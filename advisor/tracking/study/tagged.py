@@ -15,9 +15,9 @@ from advisor.tracking.study import declared, inference
 from advisor.tracking.study.hyperparameters import measured_parameters
 
 _BOOKKEEPING_WORDS = frozenset(
-    "author owner assignee email team branch sha build ticket issue jira pr job node cluster index "
-    "created updated started finished".split()
+    "author owner assignee email team branch sha build ticket issue jira pr job node cluster".split()
 )
+_BOOKKEEPING_WORDS |= {"created", "updated", "started", "finished", "index"}
 """Words of tags that identify a run, its code or a person. Unlike parameters, tags often do."""
 _MAX_VALUE_CHARS = 250
 """Maximum characters of a setting; longer tags are descriptions. Our choice."""
@@ -30,8 +30,8 @@ _MIN_VARIED_VALUES = 2
 def hyperparameters_from_tags(experiment: Experiment) -> tuple[Experiment, tuple[Decision, ...]]:
     """Return the experiment with the tags of its runs as parameters, and the decision about them.
 
-    Tags are read only if no run logged a parameter, and if all runs have one numeric tag that differs between them and can be a
-    hyperparameter. Tags of MLflow, of tuners and of our training hooks, long texts, secrets and names of people are ignored.
+    The experiment stays as it is unless every run has a numeric tag that can be a hyperparameter and differs between runs. Tags
+    of MLflow, of tuners and of our training hooks, long texts, secrets and names of people are no hyperparameters.
     """
     runs = experiment.runs
     if len(runs) < _MIN_RUNS or any(run.params or declared.has_tuner_tags(run) for run in runs):
@@ -45,7 +45,7 @@ def hyperparameters_from_tags(experiment: Experiment) -> tuple[Experiment, tuple
     if not any(all(math.isfinite(as_number(setting[n])) for setting in settings) for n in varied):
         return experiment, ()
     text = f"No run logged a parameter, so we read the hyperparameters from the runs' tags: {listed(map(clean, varied), 6)}."
-    decision = Decision(topic="parameters", text=text)
+    decision = Decision(topic="parameters", text=text, overrule=None)
     tagged = tuple(replace(run, params=tags) for run, tags in zip(runs, user_tags, strict=True))
     return replace(experiment, runs=tagged), (decision,)
 

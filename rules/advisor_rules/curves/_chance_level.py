@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,6 @@ _REGRESSION_METRIC_WORDS = set("mse mae rmse squared absolute angular relative p
 _ZERO_CHANCE_METRIC_WORDS = set("mcc kappa r2 pearson spearman corr correlation".split())
 _PRECISION_RECALL_WORDS = {"pr", "prc", "precision", "recall"}
 """Words that mark a metric as an area under a precision-recall curve, which is the share of positive examples for guessing."""
-_ACCURACY_WORDS = {"accuracy", "acc"}
 _ERROR_RATE_WORDS = {"error", "err"}
 _CROSS_ENTROPY_WORDS = set("loss nll ce xent entropy crossentropy".split())
 _TRAINING_LOSS_SIGNALS: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
@@ -177,12 +176,7 @@ def _counts_right_answers(metric: str) -> bool:
     words = set(words_of_name(metric))
     if words & (_REGRESSION_METRIC_WORDS | _CROSS_ENTROPY_WORDS):
         return False
-    return bool(words & (_ERROR_RATE_WORDS | _ACCURACY_WORDS) or _top_k(words))
-
-
-def _top_k(words: Set[str]) -> int:
-    """Return k of a top-k accuracy or error rate; 0 for other metrics."""
-    return next((int(w[3:]) for w in words if re.fullmatch(r"top\d+", w)), 0)
+    return bool(words & (_ERROR_RATE_WORDS | {"accuracy", "acc"})) or any(re.fullmatch(r"top\d+", word) for word in words)
 
 
 def _has_other_loss_unit(study: Study, entropy: float) -> bool:
@@ -202,11 +196,11 @@ def _chance_by_metric_name(metric: str, shares: FloatArray, unit: float) -> tupl
         return 0.0, 1.0
     if not len(shares) or words & _REGRESSION_METRIC_WORDS:
         return None
-    k = _top_k(words)
-    right = float(np.sort(shares)[::-1][: max(k, 1)].sum())
+    best_of = next((int(w[3:]) for w in words if w.startswith("top") and w[3:].isdigit()), 0)
+    right = float(np.sort(shares)[::-1][: max(best_of, 1)].sum())
     if words & _ERROR_RATE_WORDS:
         return unit * (1 - right), 0.0
-    if words & _ACCURACY_WORDS or k:
+    if words & {"accuracy", "acc"} or best_of:
         return unit * right, unit
     entropy = -float(np.sum(shares[shares > 0] * np.log(shares[shares > 0])))
     if words & {"perplexity", "ppl"}:

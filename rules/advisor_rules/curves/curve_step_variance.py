@@ -265,13 +265,13 @@ def _gain_of_training(study: Study, trials: Sequence[Trial]) -> float:
     of a maximised metric between 0 and 1, or of an accuracy in percent, counts from 0: the first evaluation often comes after
     most of the improvement."""
     gains = []
-    has_perfect_score = math.isfinite(validation.distance_to_perfect_score(study))
+    is_percentage = math.isfinite(validation.distance_to_perfect_score(study))
     for trial in trials:
         values = study.cost_curve(trial).finite.values
         before = values[: max(int(np.argmin(values)) + 1, 3)]
         gain = float(np.median(np.lib.stride_tricks.sliding_window_view(before, 3), axis=1).max() - values.min())
         value = study.objective_value(float(values.min()))
-        gains.append(max(gain, value) if not study.minimize and (0 < value <= 1 or has_perfect_score) else gain)
+        gains.append(max(gain, value) if not study.minimize and (0 < value <= 1 or is_percentage) else gain)
     return float(np.median(gains))
 
 

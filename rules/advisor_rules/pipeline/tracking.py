@@ -42,8 +42,9 @@ class Tracking(Rule):
     explains = (
         Relation(
             rules=("adopt",),
+            shares="study",
             because="Without logged hyperparameters, runs with different settings look like repeats.",
-            min_severity="critical",
+            cause_at="somewhere",
         ),
     )
 

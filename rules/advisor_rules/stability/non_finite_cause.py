@@ -63,8 +63,8 @@ class NonFiniteCause(Rule):
     )
 
     rare: Share = 0.1
-    """Share of the ended trials above which failures from this cause are critical. `stability-mid`, which this cause explains,
-    has the same limit."""
+    """Maximum share of the ended trials that fail for this cause if the finding is only a warning. `stability-mid`, which this
+    cause explains, has the same limit."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         diagnosed = autopsy.diagnosed_trials(study)
