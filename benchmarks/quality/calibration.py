@@ -107,11 +107,11 @@ def report(answers: Answers, maps: Mapping[str, tuple[CalibrationPoint, ...]], n
 
 def _reliability_table(answers: Sequence[tuple[float, bool]]) -> list[str]:
     lines = [f"{'shown confidence':24} {'findings':>8} {'mean':>7} {'right':>7}"]
-    for low in (0.0, 0.2, 0.4, 0.6, 0.8):
-        inside = [(s, r) for s, r in answers if low <= s < low + 0.2 or s == low + 0.2 == 1.0]
+    for i in range(5):
+        inside = [(s, r) for s, r in answers if min(int(5 * s), 4) == i]
         if inside:
             means = [float(np.mean(column)) for column in zip(*inside, strict=True)]
-            lines.append(f"{f'{low:.1f} to {low + 0.2:.1f}':24} {len(inside):8} {means[0]:7.2f} {means[1]:7.2f}")
+            lines.append(f"{f'{i / 5:.1f} to {(i + 1) / 5:.1f}':24} {len(inside):8} {means[0]:7.2f} {means[1]:7.2f}")
     return lines
 
 
