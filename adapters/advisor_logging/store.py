@@ -140,11 +140,11 @@ class MlflowStore:
 
     def log_points(self, points: Sequence[MetricPoint]) -> None:
         """Points that the store already has stay unchanged; points that it refuses are counted and skipped."""
-        refused = {name for name, n in self.refusal_counts.items() if n >= MAX_REFUSALS_PER_METRIC} - self._accepted
-        if refused:
+        names_to_skip = {name for name, n in self.refusal_counts.items() if n >= MAX_REFUSALS_PER_METRIC} - self._accepted
+        if names_to_skip:
             names = (_REFUSED_METRIC_PREFIX + p.name for p in points)
-            self.refusal_counts.update(name for name in names if name in refused)
-            points = [p for p in points if _REFUSED_METRIC_PREFIX + p.name not in refused]
+            self.refusal_counts.update(name for name in names if name in names_to_skip)
+            points = [p for p in points if _REFUSED_METRIC_PREFIX + p.name not in names_to_skip]
         # NaN values are sent in separate batches: before MLflow 3.16, a NaN that is sent again violates the primary key and its
         # whole batch fails.
         batches = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]

@@ -147,8 +147,8 @@ class FrameworkCheckpoints:
 
     def describe(self, policy: str, paths: Iterable[str], chosen: str | None) -> str:
         """Return the value of `contract.TAG_CHECKPOINTS`; reading a value that is a tensor waits for the device."""
-        recorded = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
-        entries = [{"step": self._steps[path], "value": self._value_at(self._steps[path]), "path": path} for path in recorded]
+        by_step = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
+        entries = [{"step": self._steps[path], "value": self._value_at(self._steps[path]), "path": path} for path in by_step]
         return json.dumps({"policy": policy, "kept": entries, "chosen": self._steps.get(chosen or "")})
 
     def _value_at(self, step: int) -> float | None:

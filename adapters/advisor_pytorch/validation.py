@@ -163,8 +163,8 @@ class RefusedValues:
         number of lost metric points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
-            plurals = ((n, kind if n == 1 else _IRREGULAR_PLURALS.get(kind, f"{kind}s")) for kind, n in counts.items())
-            self._warn("sum", f"{', '.join(f'{n:,} {kind}' for n, kind in plurals)} could not be logged in this run")
+            texts = (f"{n:,} {kind if n == 1 else _IRREGULAR_PLURALS.get(kind, kind + 's')}" for kind, n in counts.items())
+            self._warn("sum", f"{', '.join(texts)} could not be logged in this run")
         return counts.total() - counts[_UNCOUNTED_KIND]
 
 
@@ -205,10 +205,8 @@ class MissingObjective:
             return
         names = set(metrics)
         self._seen = self._objective in names
-        splits = (
-            {metric_direction.SPLIT_BY_WORD.get(word) for word in metric_direction.words_of_metric(name)} for name in names
-        )
-        if self._seen or all("train" in words for words in splits):
+        splits_by_name = (map(metric_direction.SPLIT_BY_WORD.get, metric_direction.words_of_metric(name)) for name in names)
+        if self._seen or all("train" in splits for splits in splits_by_name):
             return
         self._others |= names
         self._evaluations += 1

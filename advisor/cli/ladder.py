@@ -64,8 +64,10 @@ def ladder(
         for name in dict.fromkeys(experiments)
     ]
     result = read_ladder(studies, size, next_size)
-    brief_answer = brief_json({"action": _rate_transfer_text(result), **result.model_dump()})
-    click.echo(brief_answer if brief else result.ascii_json() if as_json else _ladder_text(result))
+    if brief:
+        click.echo(brief_json({"action": _rate_transfer_text(result), **result.model_dump()}))
+    else:
+        click.echo(result.ascii_json() if as_json else _ladder_text(result))
 
 
 def _ladder_text(result: Ladder) -> str:

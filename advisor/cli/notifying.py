@@ -19,7 +19,7 @@ _MAX_READS_WITHOUT_TRIAL = 2
 
 @contextmanager
 def notifier_for_command(command: str | None, study: str, *, quiet: bool) -> Iterator[Notifier | None]:
-    """Yield a notifier that runs the command, or None without one. Its last message is the block's AdvisorError."""
+    """Yield a notifier that runs the command, or None without a command. An AdvisorError of the block is its last message."""
     if command is None:
         yield None
         return

@@ -93,7 +93,7 @@ class Best(FrozenModel):
     next_mean: SettingMean | None = None
     """Best mean among all other settings, or None without another setting or without repeats of the best trial's setting."""
     kept_step: int | None = None
-    """Step of the chosen or else best checkpoint; None without one, or if it is worse than the best value only by noise."""
+    """Step of the chosen or else best checkpoint; None without a checkpoint, or if noise explains the best value's lead."""
     kept_value: float | None = None
 
 

@@ -39,7 +39,7 @@ def large_page() -> str:
 
 @pytest.fixture(scope="module")
 def window(browser: Any) -> Iterator[Any]:
-    """A window for the pages of many tests, which store nothing in it: to open one takes half a second of CPU time."""
+    """A window for the pages of many tests, because opening a window is slow. The pages store nothing in the window."""
     context = browser.new_context(**ORDINARY)
     yield context
     context.close()

@@ -47,9 +47,9 @@ class LearningRateRange:
     @property
     def working(self) -> tuple[RateTrial, ...]:
         """Trials whose loss decreased by more than two standard errors and by at least a tenth of the largest decrease."""
-        finished = [t for t in self.trials if t.diverged_at is None]
-        largest = max((t.fall for t in finished), default=0.0)
-        return tuple(t for t in finished if t.fall > 2 * t.error and t.fall >= MIN_FRACTION_OF_LARGEST_DECREASE * largest)
+        complete = [t for t in self.trials if t.diverged_at is None]
+        largest = max((t.fall for t in complete), default=0.0)
+        return tuple(t for t in complete if t.fall > 2 * t.error and t.fall >= MIN_FRACTION_OF_LARGEST_DECREASE * largest)
 
     @property
     def best(self) -> float | None:

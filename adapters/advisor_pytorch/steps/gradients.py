@@ -189,8 +189,8 @@ class GradientNormPart:
                     weight_and_sharded = self._weights[id(parameter)] = self._norm_weight(gradient), is_sharded(gradient)
                 weight, sharded = weight_and_sharded
                 by_weight.setdefault(weight, []).append(gradient.to_local() if sharded else gradient)
-            weighted = ((global_norm(local), weight) for weight, local in by_weight.items())
-            norms = [n if weight == 1.0 else n * math.sqrt(weight) for n, weight in weighted if n is not None]
+            pairs = ((global_norm(local), weight) for weight, local in by_weight.items())
+            norms = [n if weight == 1.0 else n * math.sqrt(weight) for n, weight in pairs if n is not None]
             if not norms:
                 return torch.zeros((), device="cpu")
             return norms[0] if len(norms) == 1 else _total_of_norms(torch.stack([n.to(norms[0].device) for n in norms]))

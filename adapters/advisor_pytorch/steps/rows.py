@@ -172,16 +172,16 @@ def _clipping_part_columns(
 
 
 def _drop_skipped_steps(table: MetricTable, overflowed: ColumnValues, skips: SkippedStepCounter) -> MetricTable:
-    skipped = list(table.columns[contract.SKIPPED_STEPS])
+    counts = list(table.columns[contract.SKIPPED_STEPS])
     kept_rows = []
     for i, overflow in enumerate(overflowed):
         if overflow:
-            skips.count += 1 + skipped[i]
+            skips.count += 1 + counts[i]
         else:
-            skipped[i] += skips.count
+            counts[i] += skips.count
             skips.count = 0.0
             kept_rows.append(i)
-    return MetricTable(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: skipped}).select_rows(kept_rows)
+    return MetricTable(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: counts}).select_rows(kept_rows)
 
 
 def _elapsed_seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:

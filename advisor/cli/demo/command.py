@@ -119,7 +119,7 @@ def _best_error_text(report: Report) -> str:
 
 
 def _print_first_step(report: Report, out: Path, echo: Callable[[str], None]) -> None:
-    """Print the headline: a list of all findings would not show which of them follow from others."""
+    """Print the headline, because a list of all findings would not show which findings follow from others."""
     action, reason = headline_goal_and_reason(report)
     echo(f"  {clean(str(action))}")
     echo(f"    {clean(str(reason))}")

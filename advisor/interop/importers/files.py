@@ -143,7 +143,7 @@ def _is_huge_integer(key: Any) -> bool:
 
 
 def read_objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object of each line, except a truncated last one. Raises AdvisorError for other lines."""
+    """Yield each line's JSON object, except a truncated last line. Raises AdvisorError for a line that is no object or too long."""
     with convert_read_errors(path), path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
             where, is_whole = f"{printable_text(path)}, line {number}", line.endswith(b"\n")

@@ -264,8 +264,8 @@ def _insert_runs(connection: Any, batch: list[NewRun], experiment: Any) -> list[
     _insert_texts(connection, models.SqlParam, [(run_id, run.params) for run, run_id in new])
     _insert_texts(connection, models.SqlTag, [(run_id, run.all_tags) for run, run_id in new])
     return [
-        (_complete_run if run.stored_run_id else _insert_points)(connection, run, id)
-        for run, id in zip(batch, ids, strict=True)
+        _insert_points(connection, run, run_id) if run.stored_run_id is None else _complete_run(connection, run, run_id)
+        for run, run_id in zip(batch, ids, strict=True)
     ]
 
 

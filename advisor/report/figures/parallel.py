@@ -22,8 +22,8 @@ MAX_PARAMETER_AXES = 9
 MAX_AGREEMENT_P_VALUE = 0.05
 """Maximum p-value, against random trials, at which the caption names the hyperparameter on which the best trials agree most."""
 MAX_TRIAL_LINES = 300
-"""Maximum lines in the figure. Of more trials, at most 1/8 of the lines show the best tenth, 1/4 failed trials and 1/2 all
-others, each evenly spaced by rank."""
+"""Maximum lines in the figure. If there are more trials, at most 1/8 of the lines show the best tenth, 1/4 failed trials and 1/2
+all others, each evenly spaced by rank."""
 BEST_TRIALS_FRACTION = 0.1
 MIN_ENDED_TRIALS = 3
 

@@ -119,7 +119,7 @@ def action_lines(report: ReportData, finding: Finding) -> tuple[Message, ...]:
 
 
 def _model_reason_clause(row: StudyDiffRow) -> str:
-    """Return the clause that a model of all settings chose the range, which then may omit good trials that a finding counts."""
+    """Return the reason for a range that a model chose, because it may omit good trials that the finding counts; else ""."""
     why = row.why or ""
     start = why.lower().find(PROMISING_RANGE_REASON.lower())
     return f": {PROMISING_RANGE_REASON}{why[start + len(PROMISING_RANGE_REASON) :].rstrip('.')}" if start >= 0 else ""
@@ -154,9 +154,9 @@ def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
 
 
 def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> list[FindingCard]:
-    """Return one card for each action to take now: first that of the headline's finding, `first`, then cards that change a
-    study or report a fault of the pipeline. If findings with one cause change the same values, only the first one whose changes
-    the next study contains unaltered is returned, or else the cause."""
+    """Return one card for each action to take now: the card of the headline's finding `first`, then cards that change a study
+    or report a fault of the pipeline. If findings with one cause change the same values, return only the first card whose
+    changes the next study contains unaltered, or else the card of the cause."""
     change_cards = [c for c in made if c.deferral is None and c.finding.changes]
     now = list({str(c.finding.action): c for c in reversed(change_cards)}.values())[::-1]
     changed_names = {c.card_id: {row.name for row in c.diff} for c in now}

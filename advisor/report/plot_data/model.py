@@ -102,7 +102,7 @@ class IsolationSlice(FrozenModel):
     """Id of the slice's best trial, or None if all trials of the slice failed."""
     value: float | None
     quantiles: tuple[float | None, float | None, float | None]
-    """5, 50 and 95 % quantiles of the best of n settings (n is equal for all slices), or None where all n failed."""
+    """5, 50 and 95 % quantiles of the best of n settings (n is equal for all slices), or None if all n failed."""
 
 
 class IsolationPlot(FrozenModel):

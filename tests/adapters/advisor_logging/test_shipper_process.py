@@ -206,7 +206,7 @@ def copy_of_packages(folder: Path) -> Path:
 
 
 def test_the_shipper_is_of_the_trainers_version_and_imports_nothing_from_its_folder(uri: str, tmp_path: Path) -> None:
-    """And the script ends without a warning of what it left open."""
+    """The script also ends without a ResourceWarning."""
     checkout = copy_of_packages(tmp_path / "checkout")
     shipper = checkout / "adapters" / "advisor_logging" / "shipper.py"
     names = checkout / "advisor" / "contract" / "__init__.py"

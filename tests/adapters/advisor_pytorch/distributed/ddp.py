@@ -11,7 +11,7 @@ import copy
 
 import torch
 import torch.distributed as dist
-from script import begin, end, expect, logger, norm_of
+from script import begin, expect, logger, norm_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -76,5 +76,3 @@ for _ in range(STEPS):
 if log is not None:
     log.evaluate({"val/error": 0.25})
     log.close()
-if __name__ == "__main__":
-    end()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from script import begin, end, logger
+from script import begin, logger
 from torch import nn
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -70,5 +70,3 @@ assert again.steps == 10, again.steps
 assert len(saved) == 4
 assert all(torch.equal(a, b) for a, b in zip(saved, whole(), strict=True))
 again.close("stopped")
-if __name__ == "__main__":
-    end()
